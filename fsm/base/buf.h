@@ -1,0 +1,61 @@
+/* A growing run of bytes with a stated maximum.
+ *
+ * Owns its memory. Appending past `len_max` marks the buffer as overflown and appends nothing more;
+ * the writer checks once at the end with buf_overflown(). Running out of memory is fatal (CHECK):
+ * on the apply path there is nothing else to do, elsewhere the maximum keeps it from happening. */
+#ifndef FSM_BASE_BUF_H_
+#define FSM_BASE_BUF_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fsm/base/check.h"
+#include "fsm/base/slice.h"
+
+struct buf {
+    uint8_t *base;
+    size_t len;     /* bytes written */
+    size_t cap;     /* bytes allocated */
+    size_t len_max; /* never longer than this */
+    bool overflown;
+};
+
+/* An empty buffer; allocates nothing yet. */
+void buf_init(struct buf *buf, size_t len_max);
+void buf_deinit(struct buf *buf);
+
+/* Back to empty, memory kept for reuse, overflow forgotten. */
+void buf_clear(struct buf *buf);
+
+void buf_append(struct buf *buf, const void *bytes, size_t len);
+void buf_append_u8(struct buf *buf, uint8_t value);
+void buf_append_zeros(struct buf *buf, size_t len);
+
+/* Little-endian. */
+void buf_append_u16(struct buf *buf, uint16_t value);
+void buf_append_u32(struct buf *buf, uint32_t value);
+void buf_append_u64(struct buf *buf, uint64_t value);
+
+/* Room for `len` more bytes to be written in place: returns where, or NULL when over the maximum
+ * (then overflown is set). Follow with buf_commit of at most that many. */
+uint8_t *buf_reserve(struct buf *buf, size_t len);
+void buf_commit(struct buf *buf, size_t len);
+
+/* Drop the first `len` bytes (what a reader consumed). */
+void buf_consume(struct buf *buf, size_t len);
+
+static inline struct slice buf_slice(const struct buf *buf)
+{
+    return slice_from(buf->base, buf->len);
+}
+
+static inline bool buf_overflown(const struct buf *buf)
+{
+    return buf->overflown;
+}
+
+/* Write callback of the shape that msgpack_packer wants; `ctx` is a struct buf. Returns 0. */
+int buf_write_cb(void *ctx, const char *bytes, size_t len);
+
+#endif

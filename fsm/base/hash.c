@@ -1,0 +1,80 @@
+/* crc32c by the SSE 4.2 instruction where the processor has it, chosen when called, else bit by bit:
+ * slow and right, for machines we do not measure on. */
+#include "fsm/base/hash.h"
+
+#include <string.h>
+
+#define CRC32C_POLYNOMIAL 0x82F63B78u /* reflected */
+#define FNV_OFFSET 0xcbf29ce484222325ull
+#define FNV_PRIME 0x100000001b3ull
+
+static uint32_t crc32c_portable(uint32_t crc, const uint8_t *bytes, size_t len);
+static uint64_t avalanche(uint64_t x);
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, const uint8_t *bytes,
+                                                                size_t len)
+{
+    uint64_t wide = crc;
+    for (; len >= 8; bytes += 8, len -= 8) {
+        uint64_t word;
+        memcpy(&word, bytes, sizeof word);
+        wide = __builtin_ia32_crc32di(wide, word);
+    }
+    crc = (uint32_t)wide;
+    for (; len > 0; bytes++, len--) {
+        crc = __builtin_ia32_crc32qi(crc, *bytes);
+    }
+    return crc;
+}
+#endif
+
+uint32_t crc32c(uint32_t crc, const void *bytes, size_t len)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("sse4.2")) {
+        return ~crc32c_sse42(~crc, bytes, len);
+    }
+#endif
+    return ~crc32c_portable(~crc, bytes, len);
+}
+
+uint64_t hash64(uint64_t seed, const void *bytes, size_t len)
+{
+    const uint8_t *at = bytes;
+    uint64_t h = FNV_OFFSET ^ avalanche(seed);
+    for (; len >= 8; at += 8, len -= 8) {
+        uint64_t word = 0;
+        for (unsigned i = 0; i < 8; i++) {
+            word |= (uint64_t)at[i] << (8 * i);
+        }
+        h = (h ^ word) * FNV_PRIME;
+        h ^= h >> 32;
+    }
+    for (; len > 0; at++, len--) {
+        h = (h ^ *at) * FNV_PRIME;
+    }
+    return avalanche(h);
+}
+
+static uint32_t crc32c_portable(uint32_t crc, const uint8_t *bytes, size_t len)
+{
+    for (; len > 0; bytes++, len--) {
+        crc ^= *bytes;
+        for (unsigned bit = 0; bit < 8; bit++) {
+            crc = (crc >> 1) ^ (CRC32C_POLYNOMIAL & (0u - (crc & 1u)));
+        }
+    }
+    return crc;
+}
+
+/* The finaliser of MurmurHash3: every input bit reaches every output bit. */
+static uint64_t avalanche(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdull;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53ull;
+    x ^= x >> 33;
+    return x;
+}
