@@ -7,6 +7,7 @@
 #ifndef FSM_COMMAND_H_
 #define FSM_COMMAND_H_
 
+#include "fsm/base/violation.h"
 #include "fsm/types.h"
 
 /* A numbered operation. open_origin, settle, birth, configure, restore, recover have no number:
@@ -25,15 +26,6 @@ struct entry {
     uint32_t command_count;
 };
 
-/* Which rule was broken: the field's name, its value as printable text, and the rule in words.
- * The three together are the text of an INVALID error. */
-#define VIOLATION_VALUE_LEN_MAX 96u
-struct violation {
-    const char *field; /* static, e.g. "ttl_ms" */
-    char value[VIOLATION_VALUE_LEN_MAX]; /* NUL-terminated, ASCII, escaped, cut */
-    const char *rule; /* static, e.g. "must be a whole number of milliseconds in 10..86400000" */
-};
-
 /* STATUS_OK, or STATUS_INVALID with *out_violation filled in. Does not look for a key named twice;
  * who cuts a request into commands has joined those. */
 NODISCARD enum status op_validate(const struct op *op, struct violation *out_violation);
@@ -47,12 +39,6 @@ NODISCARD enum status settings_validate(const struct settings *settings,
 
 /* The settings that a cluster is born with. */
 struct settings settings_default(void);
-
-/* Fill in a violation from bytes (escaped, cut) or from a number. */
-void violation_set(struct violation *violation, const char *field, struct slice value,
-                   const char *rule);
-void violation_set_u64(struct violation *violation, const char *field, uint64_t value,
-                       const char *rule);
 
 /* True for kinds that carry (origin, sequence). */
 bool op_kind_numbered(enum op_kind kind);
