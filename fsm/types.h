@@ -32,6 +32,22 @@
 #define ENTRY_LEN_MAX (64u * 1024u)    /* no entry is longer, padding included */
 #define MESSAGE_LEN_MAX (8u * 1024u * 1024u) /* a message on the API socket */
 
+/* The rules in the words of an INVALID error, the same on every path (hazard T5). */
+#define RULE_NAMESPACE "must be 1..64 bytes of [a-z0-9._:-]"
+#define RULE_KEY "must be 1..512 bytes of UTF-8 without control characters"
+#define RULE_OWNER "must be 1..255 bytes of UTF-8 without control characters"
+#define RULE_META "must be 0..1024 bytes"
+#define RULE_IDENTITY "must be 0..32 bytes"
+#define RULE_TTL_MS "must be a whole number of milliseconds in 10..86400000"
+#define RULE_GRACE_MS "must be a whole number of milliseconds in 0..the retention of tombstones"
+#define RULE_KEYS "must be 1..10000 keys"
+#define RULE_ONE_KEY "must be exactly one key"
+#define RULE_NOT_HERE "is not part of this operation"
+#define RULE_IF_TOKEN "goes with claim destroy, renew, heartbeat and release only"
+#define RULE_META_WHERE "goes with take, claim and renew reestablish only"
+#define RULE_ONLY_ADOPT "goes with adopt only"
+#define RULE_AT_LEAST_1 "must be at least 1"
+
 /* Defaults of limits that belong to the replicated state. */
 #define LEASES_MAX_DEFAULT 1000000ull
 #define TOMBSTONES_MAX_DEFAULT 1000000ull
@@ -40,6 +56,13 @@
 #define ORIGINS_MAX_DEFAULT 4096ull
 #define ORIGIN_RETENTION_MS_DEFAULT 3600000ull /* 1 h */
 #define REMOVAL_SLICE_DEFAULT 1000ull          /* due things removed in one entry */
+
+/* Bounds of what the replicated state may be told. Retention bounds the grace of an adoption;
+ * departures bound the largest result (result.c). */
+#define TOMBSTONE_RETENTION_MS_MAX 86400000ull /* 24 h */
+#define DEPARTURES_MAX_MAX 1024ull
+#define CLOCK_MS_MAX (1ull << 53) /* 285,000 years: clock + TTL never overflows */
+#define TOKEN_FLOOR_MAX (1ull << 62) /* leaves as many tokens to draw above it */
 
 /* Of one origin (semantics.md 6). */
 #define UNCONFIRMED_MAX 1024u

@@ -1,0 +1,505 @@
+/* Layout of a result, a MessagePack array:
+ *
+ *   status kind index place clock_ms, and where the status is OK:
+ *
+ *   take, claim, renew, heartbeat, release   [outcome ...]
+ *   renew_all                                count set_version list_again [[key token reason] ...]
+ *   release_all, purge                       count
+ *   open_origin                              origin
+ *   settle                                   applied ended
+ *   birth, configure, restore, recover       nothing more
+ *
+ * An outcome is an array that starts with its kind:
+ *
+ *   GRANTED                                            token expiry_ms held_before holder?
+ *   RENEWED, REESTABLISHED                             token expiry_ms
+ *   HELD, TEARDOWN, LOST, NOT_OWNER, STALE, MISMATCH   holder?
+ *   GRACE                                              grace_ms_left
+ *   UNAVAILABLE                                        limit
+ *   LAPSED, RELEASED, UNKNOWN                          nothing more
+ *
+ * A holder is [owner state token ms_left]. Statuses have numbers of their own here, since those of
+ * enum status may move when the table grows. */
+#include "fsm/result.h"
+
+#include <stdlib.h>
+
+#include "fsm/mp_codec.h"
+
+#define ZONE_CHUNK_LEN 8192u
+#define RESULT_DEPTH_MAX 4u /* result, outcomes, outcome, holder */
+#define ITEMS_OF_OUTCOME 10u
+#define RESULT_ITEMS_MAX (16u + ITEMS_OF_OUTCOME * KEYS_MAX)
+
+/* Encoded lengths, for result_len_max: a u64 has at most 9 bytes, an array header 5, a bin header
+ * of what we store 3. */
+#define LEN_U64 9u
+#define LEN_ARRAY 5u
+#define LEN_BIN_HEADER 3u
+#define LEN_HEAD (LEN_ARRAY + 5u * LEN_U64)
+#define LEN_HOLDER (LEN_ARRAY + LEN_BIN_HEADER + OWNER_LEN_MAX + 3u * LEN_U64)
+#define LEN_OUTCOME (LEN_ARRAY + 4u * LEN_U64 + LEN_HOLDER)
+#define LEN_DEPARTURE (LEN_ARRAY + LEN_BIN_HEADER + KEY_LEN_MAX + 2u * LEN_U64)
+
+_Static_assert((size_t)KEYS_MAX * LEN_OUTCOME < MESSAGE_LEN_MAX,
+               "the outcomes of a request with the most keys fit a message");
+_Static_assert(LEN_HEAD + LEN_ARRAY + 3u * LEN_U64 + DEPARTURES_MAX_MAX * LEN_DEPARTURE <
+                   UNCONFIRMED_LEN_MAX,
+               "one renew_all fits what an origin may have unconfirmed");
+
+/* Numbers of the statuses on the wire. */
+static const enum status wire_statuses[] = {
+    STATUS_OK, STATUS_VOID, STATUS_FORGOTTEN, STATUS_ORIGIN_UNKNOWN, STATUS_INVALID,
+};
+#define WIRE_STATUS_COUNT (sizeof wire_statuses / sizeof wire_statuses[0])
+
+struct result_decoder {
+    msgpack_zone zone;
+    struct outcome *outcomes; /* owned */
+    size_t outcome_cap;
+    struct departure *departures; /* owned */
+    size_t departure_cap;
+};
+
+static size_t wire_status_of(enum status status);
+static size_t body_field_count(enum op_kind kind);
+static void encode_body(const struct result *result, msgpack_packer *packer);
+static void encode_outcome(const struct outcome *outcome, msgpack_packer *packer);
+static void encode_holder(const struct holder *holder, msgpack_packer *packer);
+static void encode_renew_all(const struct result *result, msgpack_packer *packer);
+static void decode_body(struct result_decoder *decoder, struct mp_fields *fields,
+                        struct result *out_result);
+static void decode_outcomes(struct result_decoder *decoder, struct mp_fields *fields,
+                            struct result *out_result);
+static void decode_outcome(struct mp_fields *fields, struct outcome *out_outcome);
+static void decode_holder(struct mp_fields *fields, struct holder *out_holder);
+static void decode_renew_all(struct result_decoder *decoder, struct mp_fields *fields,
+                             struct result *out_result);
+
+void result_encode(const struct result *result, struct buf *out)
+{
+    bool fine = result->status == STATUS_OK;
+    msgpack_packer packer;
+    mp_packer_init(&packer, out);
+    mp_pack_array(&packer, 5 + (fine ? body_field_count(result->kind) : 0));
+    mp_pack_u64(&packer, wire_status_of(result->status));
+    mp_pack_u64(&packer, (uint64_t)result->kind);
+    mp_pack_u64(&packer, result->position.index);
+    mp_pack_u64(&packer, result->position.place);
+    mp_pack_u64(&packer, result->clock_ms);
+    if (fine) {
+        encode_body(result, &packer);
+    }
+}
+
+struct result_decoder *result_decoder_create(void)
+{
+    struct result_decoder *decoder = calloc(1, sizeof *decoder);
+    CHECK(decoder != NULL);
+    CHECK(msgpack_zone_init(&decoder->zone, ZONE_CHUNK_LEN));
+    return decoder;
+}
+
+void result_decoder_destroy(struct result_decoder *decoder)
+{
+    if (decoder == NULL) {
+        return;
+    }
+    msgpack_zone_destroy(&decoder->zone);
+    free(decoder->outcomes);
+    free(decoder->departures);
+    free(decoder);
+}
+
+enum status result_decode(struct result_decoder *decoder, struct slice bytes,
+                          struct result *out_result)
+{
+    static const struct mp_scan_limits limits = {
+        .depth = RESULT_DEPTH_MAX,
+        .items = RESULT_ITEMS_MAX,
+        .len = MESSAGE_LEN_MAX,
+    };
+    msgpack_object object;
+    if (!mp_open(bytes, &limits, &decoder->zone, &object)) {
+        return STATUS_MALFORMED;
+    }
+    struct mp_fields fields = mp_fields_of(&object);
+    struct result result = {0};
+    uint64_t status = mp_read_u64_within(&fields, 0, WIRE_STATUS_COUNT - 1);
+    uint64_t kind = mp_read_u64_within(&fields, OP_KIND_TAKE, OP_KIND_RECOVER);
+    result.position.index = mp_read_u64(&fields);
+    result.position.place = (uint32_t)mp_read_u64_within(&fields, 0, UINT32_MAX);
+    result.clock_ms = mp_read_u64(&fields);
+    if (fields.failed) {
+        return STATUS_MALFORMED;
+    }
+    result.status = wire_statuses[status];
+    result.kind = (enum op_kind)kind;
+    if (result.status == STATUS_OK) {
+        decode_body(decoder, &fields, &result);
+    }
+    if (!mp_fields_done(&fields)) {
+        return STATUS_MALFORMED;
+    }
+    *out_result = result;
+    return STATUS_OK;
+}
+
+size_t result_len_max(const struct op *op)
+{
+    switch (op->kind) {
+    case OP_KIND_TAKE:
+    case OP_KIND_CLAIM:
+    case OP_KIND_RENEW:
+    case OP_KIND_HEARTBEAT:
+    case OP_KIND_RELEASE:
+        return LEN_HEAD + LEN_ARRAY + (size_t)op->key_count * LEN_OUTCOME;
+    case OP_KIND_RENEW_ALL:
+        return LEN_HEAD + 3 * LEN_U64 + LEN_ARRAY + DEPARTURES_MAX_MAX * LEN_DEPARTURE;
+    case OP_KIND_RELEASE_ALL:
+    case OP_KIND_PURGE:
+    case OP_KIND_OPEN_ORIGIN:
+    case OP_KIND_SETTLE:
+    case OP_KIND_BIRTH:
+    case OP_KIND_CONFIGURE:
+    case OP_KIND_RESTORE:
+    case OP_KIND_RECOVER:
+        return LEN_HEAD + 2 * LEN_U64;
+    }
+    CHECK(false);
+    return 0;
+}
+
+const char *outcome_kind_name(enum outcome_kind kind)
+{
+    static const char *const names[] = {
+        [OUTCOME_KIND_GRANTED] = "GRANTED",
+        [OUTCOME_KIND_HELD] = "HELD",
+        [OUTCOME_KIND_TEARDOWN] = "TEARDOWN",
+        [OUTCOME_KIND_GRACE] = "GRACE",
+        [OUTCOME_KIND_RENEWED] = "RENEWED",
+        [OUTCOME_KIND_LAPSED] = "LAPSED",
+        [OUTCOME_KIND_LOST] = "LOST",
+        [OUTCOME_KIND_REESTABLISHED] = "REESTABLISHED",
+        [OUTCOME_KIND_RELEASED] = "RELEASED",
+        [OUTCOME_KIND_NOT_OWNER] = "NOT_OWNER",
+        [OUTCOME_KIND_STALE] = "STALE",
+        [OUTCOME_KIND_MISMATCH] = "MISMATCH",
+        [OUTCOME_KIND_UNAVAILABLE] = "UNAVAILABLE",
+        [OUTCOME_KIND_UNKNOWN] = "UNKNOWN",
+    };
+    CHECK((size_t)kind < sizeof names / sizeof names[0] && names[kind] != NULL);
+    return names[kind];
+}
+
+const char *end_reason_name(enum end_reason reason)
+{
+    static const char *const names[] = {
+        [END_REASON_RELEASED] = "released",   [END_REASON_EXPIRED] = "expired",
+        [END_REASON_TAKEN] = "taken",         [END_REASON_SETTLED] = "settled",
+        [END_REASON_PURGED] = "purged",       [END_REASON_RESTORED] = "restored",
+        [END_REASON_TEARDOWN] = "teardown",   [END_REASON_REGRANTED] = "regranted",
+    };
+    CHECK((size_t)reason < sizeof names / sizeof names[0] && names[reason] != NULL);
+    return names[reason];
+}
+
+const char *lease_state_name(enum lease_state state)
+{
+    CHECK(state == LEASE_STATE_OWN || state == LEASE_STATE_DEL);
+    return state == LEASE_STATE_OWN ? "own" : "del";
+}
+
+const char *limit_kind_name(enum limit_kind kind)
+{
+    static const char *const names[] = {
+        [LIMIT_KIND_NONE] = "none",
+        [LIMIT_KIND_LEASES] = "leases",
+        [LIMIT_KIND_LEASES_PER_NAMESPACE] = "leases_per_namespace",
+    };
+    CHECK((size_t)kind < sizeof names / sizeof names[0]);
+    return names[kind];
+}
+
+static size_t wire_status_of(enum status status)
+{
+    size_t wire = 0;
+    while (wire < WIRE_STATUS_COUNT && wire_statuses[wire] != status) {
+        wire++;
+    }
+    CHECK(wire < WIRE_STATUS_COUNT);
+    return wire;
+}
+
+static size_t body_field_count(enum op_kind kind)
+{
+    static const uint8_t counts[] = {
+        [OP_KIND_TAKE] = 1,        [OP_KIND_CLAIM] = 1,   [OP_KIND_RENEW] = 1,
+        [OP_KIND_HEARTBEAT] = 1,   [OP_KIND_RELEASE] = 1, [OP_KIND_RENEW_ALL] = 4,
+        [OP_KIND_RELEASE_ALL] = 1, [OP_KIND_PURGE] = 1,   [OP_KIND_OPEN_ORIGIN] = 1,
+        [OP_KIND_SETTLE] = 2,      [OP_KIND_BIRTH] = 0,   [OP_KIND_CONFIGURE] = 0,
+        [OP_KIND_RESTORE] = 0,     [OP_KIND_RECOVER] = 0,
+    };
+    CHECK((size_t)kind < sizeof counts);
+    return counts[kind];
+}
+
+static void encode_body(const struct result *result, msgpack_packer *packer)
+{
+    switch (result->kind) {
+    case OP_KIND_TAKE:
+    case OP_KIND_CLAIM:
+    case OP_KIND_RENEW:
+    case OP_KIND_HEARTBEAT:
+    case OP_KIND_RELEASE:
+        mp_pack_array(packer, result->outcome_count);
+        for (uint32_t i = 0; i < result->outcome_count; i++) {
+            encode_outcome(&result->outcomes[i], packer);
+        }
+        return;
+    case OP_KIND_RENEW_ALL:
+        encode_renew_all(result, packer);
+        return;
+    case OP_KIND_RELEASE_ALL:
+    case OP_KIND_PURGE:
+        mp_pack_u64(packer, result->count);
+        return;
+    case OP_KIND_OPEN_ORIGIN:
+        mp_pack_u64(packer, result->origin);
+        return;
+    case OP_KIND_SETTLE:
+        mp_pack_bool(packer, result->settled_applied);
+        mp_pack_bool(packer, result->settled_ended);
+        return;
+    case OP_KIND_BIRTH:
+    case OP_KIND_CONFIGURE:
+    case OP_KIND_RESTORE:
+    case OP_KIND_RECOVER:
+        return;
+    }
+    CHECK(false);
+}
+
+static void encode_outcome(const struct outcome *outcome, msgpack_packer *packer)
+{
+    switch (outcome->kind) {
+    case OUTCOME_KIND_GRANTED:
+        mp_pack_array(packer, 5);
+        mp_pack_u64(packer, (uint64_t)outcome->kind);
+        mp_pack_u64(packer, outcome->token);
+        mp_pack_u64(packer, outcome->expiry_ms);
+        mp_pack_bool(packer, outcome->held_before);
+        encode_holder(&outcome->holder, packer);
+        return;
+    case OUTCOME_KIND_RENEWED:
+    case OUTCOME_KIND_REESTABLISHED:
+        mp_pack_array(packer, 3);
+        mp_pack_u64(packer, (uint64_t)outcome->kind);
+        mp_pack_u64(packer, outcome->token);
+        mp_pack_u64(packer, outcome->expiry_ms);
+        return;
+    case OUTCOME_KIND_HELD:
+    case OUTCOME_KIND_TEARDOWN:
+    case OUTCOME_KIND_LOST:
+    case OUTCOME_KIND_NOT_OWNER:
+    case OUTCOME_KIND_STALE:
+    case OUTCOME_KIND_MISMATCH:
+        mp_pack_array(packer, 2);
+        mp_pack_u64(packer, (uint64_t)outcome->kind);
+        encode_holder(&outcome->holder, packer);
+        return;
+    case OUTCOME_KIND_GRACE:
+        mp_pack_array(packer, 2);
+        mp_pack_u64(packer, (uint64_t)outcome->kind);
+        mp_pack_u64(packer, outcome->grace_ms_left);
+        return;
+    case OUTCOME_KIND_UNAVAILABLE:
+        mp_pack_array(packer, 2);
+        mp_pack_u64(packer, (uint64_t)outcome->kind);
+        mp_pack_u64(packer, (uint64_t)outcome->limit);
+        return;
+    case OUTCOME_KIND_LAPSED:
+    case OUTCOME_KIND_RELEASED:
+    case OUTCOME_KIND_UNKNOWN:
+        mp_pack_array(packer, 1);
+        mp_pack_u64(packer, (uint64_t)outcome->kind);
+        return;
+    }
+    CHECK(false);
+}
+
+static void encode_holder(const struct holder *holder, msgpack_packer *packer)
+{
+    if (holder->owner.base == NULL) {
+        (void)msgpack_pack_nil(packer);
+        return;
+    }
+    CHECK(holder->owner.len > 0 && holder->owner.len <= OWNER_LEN_MAX);
+    mp_pack_array(packer, 4);
+    mp_pack_bin(packer, holder->owner);
+    mp_pack_u64(packer, (uint64_t)holder->state);
+    mp_pack_u64(packer, holder->token);
+    mp_pack_u64(packer, holder->ms_left);
+}
+
+static void encode_renew_all(const struct result *result, msgpack_packer *packer)
+{
+    CHECK(result->departure_count <= DEPARTURES_MAX_MAX);
+    mp_pack_u64(packer, result->count);
+    mp_pack_u64(packer, result->set_version);
+    mp_pack_bool(packer, result->list_again);
+    mp_pack_array(packer, result->departure_count);
+    for (uint32_t i = 0; i < result->departure_count; i++) {
+        mp_pack_array(packer, 3);
+        mp_pack_bin(packer, result->departures[i].key);
+        mp_pack_u64(packer, result->departures[i].token);
+        mp_pack_u64(packer, (uint64_t)result->departures[i].reason);
+    }
+}
+
+static void decode_body(struct result_decoder *decoder, struct mp_fields *fields,
+                        struct result *out_result)
+{
+    switch (out_result->kind) {
+    case OP_KIND_TAKE:
+    case OP_KIND_CLAIM:
+    case OP_KIND_RENEW:
+    case OP_KIND_HEARTBEAT:
+    case OP_KIND_RELEASE:
+        decode_outcomes(decoder, fields, out_result);
+        return;
+    case OP_KIND_RENEW_ALL:
+        decode_renew_all(decoder, fields, out_result);
+        return;
+    case OP_KIND_RELEASE_ALL:
+    case OP_KIND_PURGE:
+        out_result->count = mp_read_u64(fields);
+        return;
+    case OP_KIND_OPEN_ORIGIN:
+        out_result->origin = mp_read_u64(fields);
+        return;
+    case OP_KIND_SETTLE:
+        out_result->settled_applied = mp_read_bool(fields);
+        out_result->settled_ended = mp_read_bool(fields);
+        return;
+    case OP_KIND_BIRTH:
+    case OP_KIND_CONFIGURE:
+    case OP_KIND_RESTORE:
+    case OP_KIND_RECOVER:
+        return;
+    }
+    CHECK(false);
+}
+
+static void decode_outcomes(struct result_decoder *decoder, struct mp_fields *fields,
+                            struct result *out_result)
+{
+    struct mp_fields list = mp_fields_of(mp_read_any(fields));
+    if (list.failed || list.left > KEYS_MAX) {
+        fields->failed = true;
+        return;
+    }
+    if (list.left > decoder->outcome_cap) {
+        struct outcome *outcomes = realloc(decoder->outcomes, list.left * sizeof *outcomes);
+        CHECK(outcomes != NULL);
+        decoder->outcomes = outcomes;
+        decoder->outcome_cap = list.left;
+    }
+    out_result->outcomes = decoder->outcomes;
+    out_result->outcome_count = list.left;
+    for (uint32_t i = 0; i < out_result->outcome_count; i++) {
+        struct mp_fields of_outcome = mp_fields_of(mp_read_any(&list));
+        decode_outcome(&of_outcome, &decoder->outcomes[i]);
+        fields->failed = fields->failed || !mp_fields_done(&of_outcome);
+    }
+}
+
+static void decode_outcome(struct mp_fields *fields, struct outcome *out_outcome)
+{
+    *out_outcome = (struct outcome){0};
+    uint64_t kind = mp_read_u64_within(fields, OUTCOME_KIND_GRANTED, OUTCOME_KIND_UNKNOWN);
+    if (fields->failed) {
+        return;
+    }
+    out_outcome->kind = (enum outcome_kind)kind;
+    switch (out_outcome->kind) {
+    case OUTCOME_KIND_GRANTED:
+        out_outcome->token = mp_read_u64(fields);
+        out_outcome->expiry_ms = mp_read_u64(fields);
+        out_outcome->held_before = mp_read_bool(fields);
+        decode_holder(fields, &out_outcome->holder);
+        return;
+    case OUTCOME_KIND_RENEWED:
+    case OUTCOME_KIND_REESTABLISHED:
+        out_outcome->token = mp_read_u64(fields);
+        out_outcome->expiry_ms = mp_read_u64(fields);
+        return;
+    case OUTCOME_KIND_HELD:
+    case OUTCOME_KIND_TEARDOWN:
+    case OUTCOME_KIND_LOST:
+    case OUTCOME_KIND_NOT_OWNER:
+    case OUTCOME_KIND_STALE:
+    case OUTCOME_KIND_MISMATCH:
+        decode_holder(fields, &out_outcome->holder);
+        return;
+    case OUTCOME_KIND_GRACE:
+        out_outcome->grace_ms_left = mp_read_u64(fields);
+        return;
+    case OUTCOME_KIND_UNAVAILABLE:
+        out_outcome->limit = (enum limit_kind)mp_read_u64_within(
+            fields, LIMIT_KIND_NONE, LIMIT_KIND_LEASES_PER_NAMESPACE);
+        return;
+    case OUTCOME_KIND_LAPSED:
+    case OUTCOME_KIND_RELEASED:
+    case OUTCOME_KIND_UNKNOWN:
+        return;
+    }
+}
+
+static void decode_holder(struct mp_fields *fields, struct holder *out_holder)
+{
+    if (mp_read_nil(fields)) {
+        return;
+    }
+    struct mp_fields of_holder = mp_fields_of(mp_read_any(fields));
+    out_holder->owner = mp_read_bin(&of_holder);
+    out_holder->state = (enum lease_state)mp_read_u64_within(&of_holder, LEASE_STATE_OWN,
+                                                             LEASE_STATE_DEL);
+    out_holder->token = mp_read_u64(&of_holder);
+    out_holder->ms_left = mp_read_u64(&of_holder);
+    if (!mp_fields_done(&of_holder) || out_holder->owner.len < 1 ||
+        out_holder->owner.len > OWNER_LEN_MAX) {
+        fields->failed = true;
+    }
+}
+
+static void decode_renew_all(struct result_decoder *decoder, struct mp_fields *fields,
+                             struct result *out_result)
+{
+    out_result->count = mp_read_u64(fields);
+    out_result->set_version = mp_read_u64(fields);
+    out_result->list_again = mp_read_bool(fields);
+    struct mp_fields list = mp_fields_of(mp_read_any(fields));
+    if (list.failed || list.left > DEPARTURES_MAX_MAX) {
+        fields->failed = true;
+        return;
+    }
+    if (list.left > decoder->departure_cap) {
+        struct departure *departures =
+            realloc(decoder->departures, list.left * sizeof *departures);
+        CHECK(departures != NULL);
+        decoder->departures = departures;
+        decoder->departure_cap = list.left;
+    }
+    out_result->departures = decoder->departures;
+    out_result->departure_count = list.left;
+    for (uint32_t i = 0; i < out_result->departure_count; i++) {
+        struct mp_fields of_one = mp_fields_of(mp_read_any(&list));
+        struct departure *departure = &decoder->departures[i];
+        *departure = (struct departure){.key = mp_read_bin(&of_one)};
+        departure->token = mp_read_u64(&of_one);
+        departure->reason = (enum end_reason)mp_read_u64_within(&of_one, END_REASON_RELEASED,
+                                                                END_REASON_REGRANTED);
+        fields->failed = fields->failed || !mp_fields_done(&of_one);
+    }
+}
