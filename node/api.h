@@ -32,6 +32,7 @@ struct api_peer {
 struct api_call {
     struct api_conn *conn; /* NULL once the connection is gone */
     struct list link;      /* in the connection's calls */
+    uint64_t end;          /* the API's own: where the reply ends in the stream */
 };
 
 struct api_callbacks {
