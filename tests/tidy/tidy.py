@@ -26,6 +26,8 @@ import includes
 FUNCTION_LINES_MAX = 70
 PARAMETERS_MAX = 5
 COLUMNS_MAX = 100
+# Functions whose signature somebody else decides: libraft's raft_io.load has seven parameters.
+IMPOSED = {"guard_io_load", "fake_load"}
 
 BANNED = re.compile(
     r"(?<![\w.>])(strcpy|strcat|sprintf|vsprintf|strtok|atoi|rand|time|gettimeofday|sleep|usleep"
@@ -93,7 +95,7 @@ def check_functions(tree, path, text):
         lines = function.last - function.first + 1
         if lines > FUNCTION_LINES_MAX:
             tree.error(path, function.first, "length", f"{function.name} has {lines} lines")
-        if function.parameters > PARAMETERS_MAX:
+        if function.parameters > PARAMETERS_MAX and function.name not in IMPOSED:
             tree.error(path, function.first, "length",
                        f"{function.name} has {function.parameters} parameters")
 

@@ -1,0 +1,54 @@
+"""How nodes are born, stopped and kept apart: M12, K15, start, stop, exit codes."""
+import os
+import signal
+import subprocess
+import time
+
+from harness import Cluster, check, wait_until
+
+
+def case_ready(_rounds):
+    """Three nodes become three voters; SIGTERM keeps membership, hands over, exits 0 (M12)."""
+    began_s = time.monotonic()
+    with Cluster(3) as cluster:
+        ready_s = time.monotonic() - began_s
+        check(cluster.count_voters() == 3, "three voters")
+        leader = cluster.leader()
+        with leader.api() as api:
+            granted = api.take("box", owner="a", ttl_ms=60000)
+        check(granted["outcome"] == "GRANTED", f"take: {granted}")
+        stop_s = time.monotonic()
+        code = leader.stop()
+        stop_s = time.monotonic() - stop_s
+        check(code == 0, f"SIGTERM: exit {code}")
+        check(stop_s < 5.0, f"SIGTERM took {stop_s:.1f} s")
+        check(not os.path.exists(leader.socket_path), "the socket is gone after an orderly stop")
+        with cluster.leader().api() as api:
+            lease = api.owner_of("box")
+        check(lease and lease["token"] == granted["token"], f"after the hand-over: {lease}")
+        check(cluster.count_voters() == 3, "SIGTERM is not leave")
+        cluster.restart(leader)
+        for node in cluster.nodes:
+            check(node.stop() == 0, f"node {node.number} stops with 0")
+    return f"ready after {ready_s:.1f} s, stopped in {stop_s * 1000:.0f} ms"
+
+
+def case_one_process(_rounds):
+    """K15: a second process on a data directory exits 3 and names the first; kill -9 frees it."""
+    with Cluster(1) as cluster:
+        node = cluster.nodes[0]
+        pid = node.process.pid
+        command = node.command(None)
+        command[command.index(node.socket_path)] = node.socket_path + "2"
+        second = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        said = second.stdout + second.stderr
+        check(second.returncode == 3, f"the second exits {second.returncode}: {said}")
+        check(f"in use by pid {pid}" in said, f"the second names pid {pid}: {said}")
+        check(node.is_ready(), "the first serves on")
+        node.process.send_signal(signal.SIGKILL)
+        node.process.wait()
+        node.process = None
+        began_s = time.monotonic()
+        node.start()
+        wait_until(node.is_ready, "ready again after kill -9")
+    return f"ready {(time.monotonic() - began_s) * 1000:.0f} ms after kill -9 and start"

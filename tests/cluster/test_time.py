@@ -1,0 +1,219 @@
+"""Leases and the clock: P3, P4, P12, T4, T10, and what an idle cluster writes."""
+import os
+import subprocess
+import time
+
+from api import ApiError
+from harness import Cluster, Skip, check, wait_until
+
+# A debug or sanitizer build on a busy machine answers late; what may never be is "early".
+LATE_MS = 150.0
+
+
+def case_expiry(rounds):
+    """A silent lease of 200 ms is gone after 200..350 ms, never early (P3, P4, T4, T10)."""
+    latest_ms = 0.0
+    with Cluster(3) as cluster:
+        holder = cluster.nodes[0]
+        peer = cluster.nodes[1]
+        with holder.api() as mine, peer.api() as theirs:
+            for number in range(rounds):
+                key = f"box-{number}"
+                sent_s = time.monotonic()
+                check(mine.take(key, owner="a", ttl_ms=200)["outcome"] == "GRANTED", "take")
+                asked_s, answered_s = claim_until_granted(theirs, key)
+                check((answered_s - sent_s) * 1000 >= 200.0,
+                      f"round {number}: granted {(answered_s - sent_s) * 1000:.1f} ms after the "
+                      "holder sent its request")
+                gone_ms = (asked_s - sent_s) * 1000
+                latest_ms = max(latest_ms, gone_ms)
+                check(gone_ms <= 200 + LATE_MS, f"round {number}: held {gone_ms:.1f} ms")
+    return f"{rounds} of {rounds} gone after 200..{latest_ms:.0f} ms, none early"
+
+
+def claim_until_granted(api, key):
+    """(when the granted claim was asked, when it was answered)."""
+    end_s = time.monotonic() + 10
+    while time.monotonic() < end_s:
+        asked_s = time.monotonic()
+        outcome = api.claim(key, owner="b", ttl_ms=10000)
+        if outcome["outcome"] == "GRANTED":
+            return asked_s, time.monotonic()
+        check(outcome["outcome"] == "HELD", f"claim: {outcome}")
+        check(outcome["holder"]["owner"] == "a", f"claim: {outcome}")
+        time.sleep(0.005)
+    check(False, f"{key} never ended")
+    return 0.0, 0.0
+
+
+def case_idle(_rounds):
+    """A cluster without leases appends nothing; with one alive the clock moves each 250 ms."""
+    with Cluster(3) as cluster:
+        leader = cluster.leader()
+        # Starting up writes: membership, the barrier of the term, numbers of origins.
+        wait_until(lambda: is_still(leader, 1.5), "the cluster comes to rest", 30)
+        before = leader.status()
+        time.sleep(5.0)
+        after = leader.status()
+        check(after["last_index"] == before["last_index"],
+              f"idle for 5 s: index {before['last_index']} became {after['last_index']}")
+        with leader.api() as api:
+            api.take("box", owner="a", ttl_ms=60000)
+            clocks = []
+            for _ in range(40):
+                clocks.append((time.monotonic(), api.status()["clock_ms"]))
+                time.sleep(0.05)
+        gap_ms = longest_rest(clocks)
+        check(gap_ms <= 400, f"the clock rested {gap_ms:.0f} ms with a lease alive")
+    return f"idle for 5 s: nothing appended; alive: clock moves each {gap_ms:.0f} ms"
+
+
+def is_still(node, seconds):
+    before = node.status()
+    time.sleep(seconds)
+    after = node.status()
+    return before and after and before["last_index"] == after["last_index"]
+
+
+def longest_rest(clocks):
+    """The longest real time, in ms, in which the clock showed one value."""
+    longest_s, since_s, value = 0.0, clocks[0][0], clocks[0][1]
+    for now_s, clock_ms in clocks:
+        if clock_ms != value:
+            since_s, value = now_s, clock_ms
+        longest_s = max(longest_s, now_s - since_s)
+    return longest_s * 1000
+
+
+LEASES = 1000
+LEFT_MS = 2000
+
+
+class Holders:
+    """A thousand leases of one owner, renewed again and again; counts what is not RENEWED."""
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+        self.keys = [f"box-{number}" for number in range(LEASES)]
+        self.lapsed = 0
+
+    def claim_all(self):
+        with self.nodes[0].api() as api:
+            outcomes = api.many("claim", self.keys, owner="a", ttl_ms=LEFT_MS)
+        check(all(outcome["outcome"] == "GRANTED" for outcome in outcomes), "the claim of all")
+
+    def renew_for(self, seconds, pause_s=0.2):
+        """Renews all every `pause_s`, through whichever node answers; returns the successes."""
+        successes, end_s = 0, time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            successes += self.renew()
+            time.sleep(pause_s)
+        return successes
+
+    def renew(self):
+        for node in self.nodes:
+            if node.is_up():
+                try:
+                    with node.api(1.0) as api:
+                        outcomes = api.many("renew", self.keys, owner="a", ttl_ms=LEFT_MS,
+                                            deadline_ms=300)
+                except ApiError:
+                    continue
+                words = [outcome["outcome"] for outcome in outcomes]
+                self.lapsed += sum(word in ("LAPSED", "LOST", "STALE") for word in words)
+                if all(word == "RENEWED" for word in words):
+                    return 1
+        return 0
+
+
+def case_outage(rounds):
+    """P12: a stopped leader, killed leaders and a full disk on a majority lapse nobody."""
+    with Cluster(3) as cluster:
+        holders = Holders(cluster.nodes)
+        holders.claim_all()
+        for _ in range(rounds):
+            holders.renew_for(1.0)
+            stopped = cluster.leader()
+            stopped.pause()
+            holders.renew_for(10.0)
+            stopped.resume()
+            holders.renew_for(2.0)
+            killed = cluster.leader()
+            killed.kill()
+            holders.renew_for(3.0)
+            cluster.restart(killed)
+        lost_quorum(cluster, holders)
+        check(holders.renew_for(2.0) > 0, "renewals go through at the end")
+        check(holders.lapsed == 0, f"{holders.lapsed} leases did not survive an outage")
+    return f"{LEASES} leases with {LEFT_MS} ms: 0 lapsed"
+
+
+def lost_quorum(cluster, holders):
+    """Two of three stand still for longer than every lease has left."""
+    victims = cluster.followers()
+    for node in victims:
+        node.pause()
+    holders.renew_for(6.0)
+    for node in victims:
+        node.resume()
+
+
+def case_full_disk(_rounds):
+    """P12: 30 s of full disk on a majority; nobody lapses, and service comes back by itself."""
+    if os.geteuid() != 0:
+        raise Skip("needs root, to mount small file systems")
+    with Cluster(3, ready=False) as cluster:
+        small = cluster.nodes[:2]
+        mounted = []
+        try:
+            for node in small:
+                # Room for the segments that libraft prepares ahead, and a little more.
+                subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", node.data],
+                               check=True)
+                mounted.append(node.data)
+            cluster.start()
+            play_full_disk(cluster, small)
+        finally:
+            for node in cluster.nodes:
+                node.end()
+            for data in mounted:
+                subprocess.run(["umount", data], check=False)
+
+
+def play_full_disk(cluster, small):
+    """Fills two disks while a thousand leases are renewed, waits 30 s, makes room."""
+    holders = Holders(cluster.nodes)
+    holders.claim_all()
+    check(holders.renew_for(1.0) > 0, "renewals go through before")
+    ballast = [os.path.join(node.data, "ballast") for node in small]
+    for path in ballast:
+        fill(path)
+    # What libraft has prepared is used up first: renew without a pause until it fails.
+    end_s = time.monotonic() + 60
+    while holders.renew():
+        check(time.monotonic() < end_s, "the disks never became full")
+    holders.renew_for(30.0)
+    for path in ballast:
+        os.unlink(path)
+    for node in small:
+        if node.process.poll() is not None:  # a node may fail-stop on a full disk; it restarts
+            node.process = None
+            node.start()
+    wait_until(holders.renew, "renewals go through again", 30, pause_s=0.1)
+    check(holders.lapsed == 0, f"{holders.lapsed} leases lapsed by the full disk")
+
+
+def fill(path):
+    """Writes zeroes until the file system is full."""
+    with open(path, "wb", buffering=0) as file:
+        block = bytes(1 << 20)
+        try:
+            while True:
+                file.write(block)
+        except OSError:
+            block = bytes(4096)
+        try:
+            while True:
+                file.write(block)
+        except OSError:
+            return
