@@ -11,10 +11,11 @@ import re
 import subprocess
 import sys
 
+# ntohs and ntohl are msgpack's byte order, __cpu_model asks which checksum instruction there is.
 ALLOWED = re.compile(
     r"^(malloc|calloc|realloc|free|abort|qsort|bsearch"
     r"|mem(cpy|move|set|cmp|chr|rchr|mem)|str(len|nlen|cmp|ncmp)"
-    r"|ntohs|ntohl|__cpu_model"  # byte order in msgpack's macros; which checksum instruction there is
+    r"|ntohs|ntohl|__cpu_model"
     r"|msgpack_\w+|__stack_chk_fail|__mem(cpy|move|set)_chk|_GLOBAL_OFFSET_TABLE_)$"
 )
 
