@@ -1,0 +1,60 @@
+/* What the files of the composition root share; nobody else includes it. */
+#ifndef NODE_NODE_INTERNAL_H_
+#define NODE_NODE_INTERNAL_H_
+
+#include "node/api.h"
+#include "node/config.h"
+#include "node/dispatch.h"
+#include "node/fields.h"
+#include "node/link.h"
+#include "node/log.h"
+#include "node/loop.h"
+#include "node/node.h"
+#include "node/peers.h"
+#include "node/service.h"
+#include "node/small_file.h"
+#include "raft/replica.h"
+
+enum node_phase {
+    NODE_PHASE_OPENING,
+    NODE_PHASE_RUNNING,
+    NODE_PHASE_TRANSFERRING, /* leadership is handed over */
+    NODE_PHASE_DRAINING,     /* what waits is answered */
+    NODE_PHASE_CLOSING,
+};
+
+struct node {
+    struct config config;
+    struct node_callbacks callbacks;
+    struct loop *loop;
+    struct log *log;
+    struct replica *replica;
+    struct dispatch *dispatch;
+    struct links *links;
+    struct api *api;
+    struct service *service;
+    struct loop_timer *timer;  /* whatever dispatcher and replica want next */
+    struct loop_timer *upkeep; /* joining, and the peers file */
+    struct peers peers;
+    struct small_file *peers_file;
+    enum node_phase phase;
+    enum node_exit exit;
+    bool failed;        /* fail-stop happened */
+    bool admitted;      /* a leader said that this node is a member */
+    bool peers_unsaved;
+    unsigned parts_open; /* that close_all waits for */
+    uint64_t start_ns;
+    uint64_t transfer_deadline_ns;
+    struct replica_view view; /* as of the last on_view, to log what changed */
+};
+
+/* node_report.c: what a node says of itself. */
+void node_report_hello(void *ctx, struct fields *out_fields);
+void node_report_status(void *ctx, struct fields *out_fields);
+void node_report_metrics(void *ctx, struct fields *out_fields);
+void node_report_members(void *ctx, struct fields *out_fields, uint32_t *out_row_len);
+
+/* "voter", "standby", "spare", "none". */
+const char *node_role_name(enum replica_member_role role);
+
+#endif
