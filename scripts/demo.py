@@ -93,7 +93,7 @@ class Nodes:
         while time.monotonic() < end_s:
             for node in self.pids:
                 code, status = self.ask("status", node=node)
-                if code == 0 and status.get("role") == "leader":
+                if code == 0 and status.get("state") == "leader":
                     return node
             time.sleep(0.05)
         raise Difference("no node leads")

@@ -244,7 +244,7 @@ class Cluster:
         leading = {}
         for node in self.up():
             status = node.status()
-            if status and status["role"] == "leader":
+            if status and status["state"] == "leader":
                 leading[status["term"]] = node
         return leading[max(leading)] if leading else None
 
@@ -256,13 +256,15 @@ class Cluster:
         return [node for node in self.up() if node is not leader]
 
     def digests(self):
-        """(index, digest) of every node that is up, once all of them have applied one index."""
+        """(index, digest) of every node that is up, at one index; they must be equal (P10)."""
         def same():
             seen = [node.status() for node in self.up()]
-            if not all(seen) or len({status["applied"] for status in seen}) != 1:
+            if not all(seen) or len({status["digest_index"] for status in seen}) != 1:
                 return None
-            return [(status["applied"], status["digest"]) for status in seen]
-        return wait_until(same, "all nodes at one index")
+            return [(status["digest_index"], status["digest"]) for status in seen]
+        digests = wait_until(same, "all nodes at one index")
+        check(len({digest for _, digest in digests}) == 1, f"digests differ: {digests}")
+        return digests
 
 
 def _inode_of_port(port):

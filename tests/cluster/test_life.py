@@ -1,10 +1,14 @@
 """How nodes are born, stopped and kept apart: M12, K15, start, stop, exit codes."""
 import os
+import re
 import signal
 import subprocess
+import tempfile
 import time
 
 from harness import Cluster, check, wait_until
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
 
 def case_ready(_rounds):
@@ -52,3 +56,24 @@ def case_one_process(_rounds):
         node.start()
         wait_until(node.is_ready, "ready again after kill -9")
     return f"ready {(time.monotonic() - began_s) * 1000:.0f} ms after kill -9 and start"
+
+
+def case_readme(_rounds):
+    """The tour of the README, as it stands there, in an empty folder."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as readme:
+        block = re.search(r"^```console\n(.*?)^```", readme.read(), re.M | re.S)[1]
+    commands = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
+    script = "".join(f"{command}; echo exit $?\n" for command in commands)
+    environment = {**os.environ, "PATH": f"{os.environ['TENURE_BUILD']}:{os.environ['PATH']}"}
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
+        try:
+            done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, text=True,
+                                  capture_output=True, timeout=60, check=False)
+        finally:
+            subprocess.run(["bash", "-c", commands[-1]], cwd=folder, env=environment,
+                           capture_output=True, timeout=60, check=False)
+    codes = re.findall(r"^exit (\d+)$", done.stdout, re.M)
+    # Only B's claim of what A has is refused.
+    expected = ["1" if " claim " in command else "0" for command in commands]
+    check(codes == expected, f"exit codes {codes}: {done.stdout}{done.stderr}")
+    return f"{len(commands)} commands"
