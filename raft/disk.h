@@ -43,11 +43,11 @@ struct disk_options {
     void (*on_report)(void *ctx, const char *line);
     void *ctx;
     uint64_t reserve_len; /* 0: no reserve */
-    unsigned retry_ms;    /* libraft's pause after a failed write; longer than the watchdog's limit */
+    unsigned retry_ms; /* libraft's pause after a failed write; longer than the watchdog's limit */
 };
 
 #define DISK_RESERVE_LEN (64ull * 1024ull * 1024ull)
-#define DISK_RETRY_MS 4000u
+#define DISK_RETRY_MS    4000u
 
 struct disk;
 
@@ -89,14 +89,14 @@ void disk_tick(struct disk *disk, uint64_t now_ns, bool append_waits);
 /* For guard_watch(): the oldest write in flight, libraft's or our own; 0 for none. */
 uint64_t disk_oldest_write(const struct disk *disk);
 
-/* The disk is full, or nearly: the reserve was given back and is not there again yet, or libraft has
- * less than 8 MiB of prepared segments and no room for more. */
+/* The disk is full, or nearly: the reserve was given back and is not there again yet, or libraft
+ * has less than 8 MiB of prepared segments and no room for more. */
 bool disk_low(const struct disk *disk);
 
-/* After raft_close()'s callback (or before disk_start()): writes the watermark, ends with the
- * directory unlocked and `disk` freed, then calls back. Never of a disk whose guard failed: that one
- * keeps its lock until the process ends. `cb` may be NULL; it is called from the loop, or at once if
- * the disk was never started. */
+/* After raft_close()'s callback, or when raft_init() failed, or before disk_start(): writes the
+ * watermark, ends with the directory unlocked and `disk` freed, then calls back. Never of a disk
+ * whose guard failed: that one keeps its lock until the process ends. `cb` may be NULL; it is
+ * called from the loop, or at once if the disk was never started. */
 typedef void (*disk_close_cb)(void *ctx);
 void disk_close(struct disk *disk, disk_close_cb cb, void *ctx);
 

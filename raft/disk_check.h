@@ -58,9 +58,9 @@ struct disk_state {
     uint64_t last_index;  /* of entries or snapshot; 0: a node without a log */
 };
 
-/* Check and repair `dir`, which must exist and be nobody's at the moment. STATUS_OK; STATUS_CORRUPT;
- * STATUS_INCOMPATIBLE; STATUS_IO (could not be read or written), each with *out_detail. Except for
- * STATUS_OK and an error while repairing the directory is as it was. */
+/* Check and repair `dir`, which must exist and be nobody's at the moment. STATUS_OK;
+ * STATUS_CORRUPT; STATUS_INCOMPATIBLE; STATUS_IO (could not be read or written), each with
+ * *out_detail. Except for STATUS_OK and an error while repairing the directory is as it was. */
 NODISCARD enum status disk_check(const char *dir, const struct disk_check_options *options,
                                  struct disk_state *out_state, struct disk_detail *out_detail);
 

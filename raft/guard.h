@@ -58,7 +58,7 @@ enum guard_cure {
 
 #define GUARD_DISK_STALL_NS_MAX 2000000000ull /* a write that hangs longer ends the node */
 #define GUARD_SNAPSHOT_PAUSE_MS 1000u         /* between two snapshots to one peer */
-#define GUARD_CAMPAIGN_STEP_NS 20000000ull    /* between two voters that stand for election */
+#define GUARD_CAMPAIGN_STEP_NS  20000000ull   /* between two voters that stand for election */
 
 struct guard_options {
     /* Libraft wants `message` sent to the peer message->server_id. Called inside libraft; copy
@@ -142,7 +142,7 @@ size_t guard_pending_len(const struct guard *guard); /* their bytes */
 
 /* The highest index that is on this node's disk and committed: never goes back and never lies in
  * a part of the log that may be truncated. */
-raft_index guard_durable_index(const struct guard *guard);
+raft_index guard_durable_index(struct guard *guard);
 
 /* raft_assign() with L8's cure: on failure `request` is forgotten and may be freed. */
 NODISCARD int guard_assign(struct guard *guard, struct raft_change *request, raft_id id, int role,
