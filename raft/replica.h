@@ -25,6 +25,9 @@ struct replica;
 #define REPLICA_MEMBERS_MAX 64u
 #define REPLICA_VOTERS_WANTED_DEFAULT 3u
 
+/* No message that `send` is given is longer. */
+#define REPLICA_MESSAGE_LEN_MAX (5u * 1024u * 1024u)
+
 enum replica_member_role {
     REPLICA_MEMBER_ROLE_NONE = 0, /* not in the configuration */
     REPLICA_MEMBER_ROLE_SPARE = 1,
@@ -126,6 +129,9 @@ struct replica_config {
     uint64_t snapshot_entries; /* a snapshot every so many entries; 0: the default */
     uint64_t snapshot_bytes;   /* or bytes, whichever is first; 0: the default */
     uint64_t reserve_len; /* bytes kept free by a reserve file; 0: the default, 64 MiB */
+    /* What the token counter is raised to if the cluster's birth has still to be proposed, because
+     * the node died in replica_init_cluster; read from the wall clock by the owner. */
+    uint64_t birth_token_floor;
 };
 
 /* Open the data directory: lock it, read the identity, check every file before libraft sees it, and,

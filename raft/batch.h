@@ -1,0 +1,63 @@
+/* What goes into the next log entry, and how many entries are under way.
+ *
+ * A commit costs a sync on a majority of disks whether it carries one command or a thousand. So
+ * commands are collected while an entry is under way and leave together when it comes back; with
+ * nothing under way the commands of this loop turn leave at once. There is no timer: at light load
+ * nobody waits, at heavy load entries fill up by themselves (libraft rule 9).
+ *
+ *   - an entry is closed when nothing is in flight, or when it is full and fewer than
+ *     BATCH_IN_FLIGHT_MAX entries are in flight
+ *   - an entry takes commands up to ENTRY_LEN_TARGET bytes; a longer one travels alone
+ *   - at most BATCH_OUTSTANDING_LEN_MAX bytes wait or are in flight; beyond that: OVERLOADED
+ *
+ * Pure. Driven by raft/replica, which asks batch_ready() at the end of each loop turn. */
+#ifndef RAFT_BATCH_H_
+#define RAFT_BATCH_H_
+
+#include "fsm/base/buf.h"
+#include "fsm/base/list.h"
+#include "fsm/types.h"
+
+#define BATCH_IN_FLIGHT_MAX 4u
+#define BATCH_OUTSTANDING_LEN_MAX (2u * 1024u * 1024u)
+
+/* The commands of one entry, and the links of those who wait for their results, in order. */
+struct batch_entry {
+    struct list link;
+    struct list proposals;
+    struct buf commands;
+    uint32_t command_count;
+};
+
+struct batch {
+    struct list waiting; /* entries not closed yet; the last one takes the next command */
+    struct list spare;   /* emptied entries, kept with their memory */
+    unsigned spare_count;
+    unsigned in_flight;
+    size_t outstanding_len; /* bytes of commands that wait or are in flight */
+};
+
+void batch_init(struct batch *batch);
+
+/* Nothing may wait or be in flight (CHECK). */
+void batch_deinit(struct batch *batch);
+
+/* Collect one encoded command, copied; `proposal` is linked until the entry is given back.
+ * STATUS_OVERLOADED; STATUS_TOO_LARGE when no entry could hold it. */
+NODISCARD enum status batch_add(struct batch *batch, struct slice command, struct list *proposal);
+
+/* True when an entry should be closed now. */
+bool batch_ready(const struct batch *batch);
+bool batch_waiting(const struct batch *batch);
+
+/* Take the first entry; from now on it counts as in flight. With nothing waiting it is an empty
+ * one, for an entry that carries a stamp only. */
+struct batch_entry *batch_close(struct batch *batch);
+
+/* The entry has been applied, or has failed. Its proposals must have been unlinked (CHECK). */
+void batch_done(struct batch *batch, struct batch_entry *entry);
+
+/* Give up everything that waits: its proposals go to the end of `out_proposals`, in order. */
+void batch_drop_waiting(struct batch *batch, struct list *out_proposals);
+
+#endif
