@@ -18,6 +18,7 @@
 
 #define PROTOCOL_VERSION 1u
 #define PROTOCOL_DEPTH_MAX 8u
+#define PROTO_RULE_LIMIT "must be a whole number in 1..1000"
 
 enum proto_method {
     PROTO_METHOD_HELLO = 1, /* versions and identity; optional, may come first */
@@ -42,11 +43,16 @@ enum proto_method {
 /* "take", ..., "cluster_init"; never NULL. */
 const char *proto_method_name(enum proto_method method);
 
+/* The words of the protocol: "GRANTED", "released", "leases", ...; never NULL. */
+const char *proto_outcome_word(enum outcome_kind kind);
+const char *proto_reason_word(enum end_reason reason);
+const char *proto_limit_word(enum limit_kind limit);
+
 /* True for methods that only the node's own user or root may call. */
 bool proto_method_admin(enum proto_method method);
 
 struct proto_request {
-    uint32_t id;
+    uint32_t id; /* not 0: a reply with id 0 speaks of the whole connection */
     enum proto_method method;
     uint64_t deadline_ns; /* CLOCK_BOOTTIME; 0: DEADLINE_MS_DEFAULT from receipt */
 
@@ -64,7 +70,7 @@ struct proto_request {
     uint64_t token_floor;
     uint64_t voters_wanted; /* cluster_init; 0: default */
     uint64_t node_id;       /* cluster_transfer; 0: any */
-    uint32_t client_version; /* hello: 0 if not said */
+    uint32_t client_version; /* any method: 0 if not said */
 };
 
 /* A named value of status, members, metrics: the name is text, the value one of three. */

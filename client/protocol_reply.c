@@ -176,6 +176,24 @@ static bool members_read(struct proto_decoder *decoder, const msgpack_object_arr
 static bool fields_read(const msgpack_object *object, struct proto_field *fields);
 static bool method_answers(enum proto_method method, enum reply_slot slot);
 
+const char *proto_outcome_word(enum outcome_kind kind)
+{
+    CHECK((size_t)kind < WORD_COUNT(outcome_words) && outcome_words[kind] != NULL);
+    return outcome_words[kind];
+}
+
+const char *proto_reason_word(enum end_reason reason)
+{
+    CHECK((size_t)reason < WORD_COUNT(reason_words) && reason_words[reason] != NULL);
+    return reason_words[reason];
+}
+
+const char *proto_limit_word(enum limit_kind limit)
+{
+    CHECK((size_t)limit < WORD_COUNT(limit_words));
+    return limit_words[limit];
+}
+
 void proto_encode_reply(const struct proto_reply *reply, struct buf *out)
 {
     msgpack_packer packer;
@@ -329,8 +347,7 @@ static void pack_outcome(struct buf *out, msgpack_packer *packer, const struct p
 {
     const struct outcome *outcome = &keyed->outcome;
     struct proto_map map = proto_map_begin(out, packer);
-    CHECK((size_t)outcome->kind < WORD_COUNT(outcome_words) && outcome_words[outcome->kind] != NULL);
-    proto_map_text(&map, "outcome", slice_text(outcome_words[outcome->kind]));
+    proto_map_text(&map, "outcome", slice_text(proto_outcome_word(outcome->kind)));
     bool lease = outcome->kind == OUTCOME_KIND_GRANTED || outcome->kind == OUTCOME_KIND_RENEWED ||
                  outcome->kind == OUTCOME_KIND_REESTABLISHED;
     if (lease) {
@@ -345,7 +362,7 @@ static void pack_outcome(struct buf *out, msgpack_packer *packer, const struct p
         proto_map_u64(&map, "grace_ms_left", outcome->grace_ms_left);
     }
     if (outcome->limit != LIMIT_KIND_NONE) {
-        proto_map_text(&map, "limit", slice_text(limit_words[outcome->limit]));
+        proto_map_text(&map, "limit", slice_text(proto_limit_word(outcome->limit)));
     }
     if (keyed->position.index != reply->position.index) {
         proto_map_u64(&map, "index", keyed->position.index);
@@ -390,11 +407,10 @@ static void pack_sets(struct proto_map *map, const struct proto_reply *reply)
     (void)msgpack_pack_array(map->packer, reply->departure_count);
     for (uint32_t i = 0; i < reply->departure_count; i++) {
         const struct departure *departure = &reply->departures[i];
-        CHECK((size_t)departure->reason < WORD_COUNT(reason_words));
         struct proto_map one = proto_map_begin(map->out, map->packer);
         proto_map_text(&one, "key", departure->key);
         proto_map_u64(&one, "token", departure->token);
-        proto_map_text(&one, "reason", slice_text(reason_words[departure->reason]));
+        proto_map_text(&one, "reason", slice_text(proto_reason_word(departure->reason)));
         proto_map_end(&one);
     }
 }

@@ -16,7 +16,6 @@
 #define RULE_BOOL "must be true or false"
 #define RULE_U64 "must be a whole number in 0..18446744073709551615"
 #define RULE_STATE "must be own or del"
-#define RULE_LIMIT "must be a whole number in 1..1000"
 #define RULE_PREFIX "must be 0..512 bytes"
 #define RULE_DEADLINE "must be an instant of CLOCK_BOOTTIME in nanoseconds, at most 60000 ms ahead"
 #define RULE_VERSION "must be a whole number in 0..4294967295"
@@ -87,7 +86,7 @@ static const struct param request_params[] = {
     {"after", "after", RULE_PREFIX, PARAM_KIND_SLICE, METHOD_BIT(LIST), AT(after), NO_FLAG,
      KEY_LEN_MAX},
     {"state", "state", RULE_STATE, PARAM_KIND_STATE, LISTS, AT(state), NO_FLAG, 0},
-    {"limit", "limit", RULE_LIMIT, PARAM_KIND_U32, METHOD_BIT(LIST), AT(limit), NO_FLAG,
+    {"limit", "limit", PROTO_RULE_LIMIT, PARAM_KIND_U32, METHOD_BIT(LIST), AT(limit), NO_FLAG,
      LIST_PAGE_MAX},
     {"token_floor", "token_floor", RULE_U64, PARAM_KIND_U64, METHOD_BIT(CLUSTER_INIT),
      AT(token_floor), AT(has_token_floor), UINT64_MAX},

@@ -20,7 +20,7 @@ LIBRARIES = [
 ]
 
 # Files of node/ that decide and do nothing else.
-NODE_PURE = (r"node/(config|request|router|waiters|watchers|roles|members|metrics)\w*\.[ch]"
+NODE_PURE = (r"node/(config|request|router|waiters|watchers|roles|members|metrics|address|link_frame)\w*\.[ch]"
              r"|node/gossip/(swim|suspicion|awareness|packet|seal)\.[ch]")
 CLIENT_PURE = r"client/(session|holding|protocol)\w*\.[ch]"
 RAFT_PURE = r"raft/(batch|cluster_clock|read_index|change_plan|message_codec)\.[ch]"
@@ -39,11 +39,11 @@ OURS = [
     (r"fsm/.*", r"fsm/.*"),
     (r"raft/replica\.h", r"fsm/.*"),
     (r"raft/.*", r"(raft|fsm)/.*"),
-    (NODE_PURE, PURE_NODE_SEES + "|" + NODE_PURE),
+    (NODE_PURE, PURE_NODE_SEES + r"|node/transport\.h|" + NODE_PURE),
     (r"node/(dispatch|node\w*)\.c", r"fsm/.*|node/.*|client/protocol\w*\.h|raft/replica\.h"),
     (r"node/(dispatch|node\w*)\.h", r"fsm/.*|node/.*|client/protocol\w*\.h"),
     (r"node/.*", PURE_NODE_SEES + r"|node/.*"),
-    (r"client/tenure(_admin)?\.h", r"client/tenure\.h"),
+    (r"client/tenure(_admin)?\.h", r"tenure\.h"),  # beside it, where both are installed
     (r"client/cli/.*", r"client/tenure(_admin)?\.h|client/cli/.*"),
     (CLIENT_PURE, r"fsm/base/.*|fsm/types\.h|" + CLIENT_PURE),
     (r"client/.*", r"fsm/base/.*|fsm/types\.h|client/(?!cli/).*"),
