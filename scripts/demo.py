@@ -21,6 +21,7 @@ import time
 
 NODES = 3
 MANY = 10000
+LONG_TTL = "10m"  # of what must still be there at the end
 DEADLINE_S = 30.0
 
 
@@ -190,7 +191,8 @@ def play_owners(story, nodes):
                  and outcome_of(answer).get("token") == first)
 
     story.step("a turn for box-1 arrives at gateway B, which takes it")
-    code, answer = nodes.ask("take", "box-1", "--owner", "gateway-b", "--ttl", "30s", node=2)
+    code, answer = nodes.ask("take", "box-1", "--owner", "gateway-b", "--ttl", LONG_TTL,
+                             node=2)
     second = outcome_of(answer).get("token", 0)
     previous = outcome_of(answer).get("holder") or {}
     story.expect("GRANTED with a larger token, naming the previous owner gateway-a (exit 0)",
@@ -206,12 +208,12 @@ def play_owners(story, nodes):
                  and holder.get("owner") == "gateway-b")
 
 
-def claim_until_granted(nodes, key, extra=()):
+def claim_until_granted(nodes, key):
     """Claims again and again; returns when the granted claim was asked and when answered."""
     end_s = time.monotonic() + DEADLINE_S
     while time.monotonic() < end_s:
         asked_s = time.monotonic()
-        code, answer = nodes.ask("claim", key, "--owner", "gateway-b", *extra, node=2)
+        code, answer = nodes.ask("claim", key, "--owner", "gateway-b", "--ttl", LONG_TTL, node=2)
         if code == 0:
             return asked_s, time.monotonic()
         time.sleep(0.01)
@@ -251,7 +253,7 @@ def play_ends(story, nodes):
                              str(token), node=2)
     story.expect("RELEASED (exit 0)", words(code, answer),
                  code == 0 and outcome_of(answer).get("outcome") == "RELEASED")
-    code, answer = nodes.ask("take", "box-3", "--owner", "gateway-a", node=1)
+    code, answer = nodes.ask("take", "box-3", "--owner", "gateway-a", "--ttl", LONG_TTL, node=1)
     story.expect("GRANTED with a larger token (exit 0)", words(code, answer),
                  code == 0 and outcome_of(answer).get("token", 0) > token)
 
@@ -271,11 +273,11 @@ def play_many(story, nodes):
     granted = 0
     for start in range(0, MANY, 2500):
         _, answer = nodes.ask("claim", *keys[start:start + 2500], "--owner", "gateway-c", "--ttl",
-                              "10m", node=3)
+                              LONG_TTL, node=3)
         granted += sum(one["outcome"] == "GRANTED" for one in answer.get("outcomes", []))
     story.expect(f"{MANY} GRANTED", f"{granted} GRANTED", granted == MANY)
     began_s = time.monotonic()
-    code, answer = nodes.ask("renew", "--all", "--owner", "gateway-c", "--ttl", "10m", node=3)
+    code, answer = nodes.ask("renew", "--all", "--owner", "gateway-c", "--ttl", LONG_TTL, node=3)
     took_ms = (time.monotonic() - began_s) * 1000
     story.expect(f"{MANY} renewed (exit 0)",
                  f"{answer.get('count')} renewed in {took_ms:.0f} ms, start of the process "
@@ -291,7 +293,7 @@ def play_leader_killed(story, nodes):
                "until it succeeds")
     killed_s = time.monotonic()
     nodes.kill([leader])
-    while nodes.run("renew", "box-1", "--owner", "gateway-b", "--ttl", "10m",
+    while nodes.run("renew", "box-1", "--owner", "gateway-b", "--ttl", LONG_TTL,
                     node=others[0])[0] != 0:
         if time.monotonic() - killed_s > DEADLINE_S:
             raise Difference("no write succeeds after the leader was killed")
@@ -322,7 +324,7 @@ def play_all_killed(story, nodes):
     nodes.up()
     nodes.wait_ready(everybody)
     nodes.learn_pids()
-    code, answer = nodes.ask("renew", "box-5", "--owner", "gateway-a", "--ttl", "10m", node=1)
+    code, answer = nodes.ask("renew", "box-5", "--owner", "gateway-a", "--ttl", LONG_TTL, node=1)
     story.expect(f"RENEWED, token {token}: the outage lapsed nobody (exit 0)", words(code, answer),
                  code == 0 and outcome_of(answer).get("token") == token)
     after = table(nodes, 1)
