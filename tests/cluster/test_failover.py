@@ -122,3 +122,44 @@ def case_killed_voter(rounds):
                       f"round {number}: node {node.number} is {status['role']}")
         cluster.digests()
     return f"a voter again {rounds} of {rounds}"
+
+
+def case_old_term(rounds):
+    """F14: after all were killed a read finds what exists or is refused; it never finds nothing."""
+    found = refused = 0
+    with Cluster(3) as cluster:
+        with cluster.nodes[0].api() as api:
+            token = api.take("box", owner="a", ttl_ms=TTL_MS)["token"]
+        for number in range(rounds):
+            for node in cluster.nodes:
+                node.kill()
+            for node in cluster.nodes:
+                node.start()
+            time.sleep(random.uniform(0.0, 0.8))
+            for node in random.sample(cluster.nodes, 2):
+                node.kill()
+                node.start()
+            for node in cluster.nodes:
+                one, other = read_until_found(node, token, number)
+                found += one
+                refused += other
+            cluster.wait_ready()
+        cluster.digests()
+    return f"{found} reads found it, {refused} were refused, none found nothing"
+
+
+def read_until_found(node, token, number):
+    """(1, how many reads were refused before); a read that finds nothing fails the test."""
+    refused, end_s = 0, time.monotonic() + 20
+    while time.monotonic() < end_s:
+        try:
+            with node.api(5.0) as api:
+                lease = api.owner_of("box", deadline_ms=200)
+        except ApiError:
+            refused += 1
+            time.sleep(0.01)
+            continue
+        check(lease and lease["token"] == token, f"round {number}: a read found {lease}")
+        return 1, refused
+    check(False, f"round {number}: node {node.number} answers no read")
+    return 0, refused

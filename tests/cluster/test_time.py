@@ -46,6 +46,52 @@ def claim_until_granted(api, key):
     return 0.0, 0.0
 
 
+def case_elections(rounds):
+    """T1: leaders die every second; a silent lease of 4 s ends all the same, and never early."""
+    ttl_ms, elections, ends_ms = 4000, 0, []
+    with Cluster(3) as cluster:
+        for number in range(rounds):
+            elections = 0
+            with cluster.followers()[0].api() as api:
+                sent_s = time.monotonic()
+                api.take(f"box-{number}", owner="a", ttl_ms=ttl_ms)
+            while time.monotonic() < sent_s + ttl_ms / 1000 - 0.5:
+                time.sleep(0.5)
+                killed = cluster.leader()
+                killed.kill()
+                elections += 1
+                time.sleep(0.5)
+                killed.start()
+                cluster.wait_ready()
+            answered_s = claim_anywhere(cluster, f"box-{number}", sent_s)
+            ends_ms.append((answered_s - sent_s) * 1000)
+            check(ends_ms[-1] >= ttl_ms, f"granted after {ends_ms[-1]:.0f} ms of {ttl_ms}")
+            # P4: 100 ms, and 250 ms and a commit for each election; an outage stops the clock.
+            limit_ms = ttl_ms + 100 + elections * (250 + OUTAGE_MS)
+            check(ends_ms[-1] <= limit_ms,
+                  f"round {number}: held {ends_ms[-1]:.0f} ms over {elections} elections")
+    return f"{ttl_ms} ms over {elections} elections: gone after {max(ends_ms):.0f} ms at most"
+
+
+OUTAGE_MS = 1500.0  # without a leader that commits, election and restart of the killed one included
+
+
+def claim_anywhere(cluster, key, sent_s):
+    """Claims through any node until it is granted; when the answer came."""
+    while time.monotonic() < sent_s + 60:
+        for node in cluster.up():
+            try:
+                with node.api(2.0) as api:
+                    outcome = api.claim(key, owner="b", ttl_ms=10000, deadline_ms=500)
+            except ApiError:
+                continue
+            if outcome["outcome"] == "GRANTED":
+                return time.monotonic()
+        time.sleep(0.02)
+    check(False, f"{key} never ended")
+    return 0.0
+
+
 def case_idle(_rounds):
     """A cluster without leases appends nothing; with one alive the clock moves each 250 ms."""
     with Cluster(3) as cluster:
