@@ -145,6 +145,7 @@ void guard_fail(struct guard *guard, enum status status, const char *detail)
     if (guard->failed) {
         return;
     }
+    (void)guard_durable_index(guard); /* the last time that libraft can be asked */
     guard->failed = true;
     guard->backend->data = NULL;
     guard->options.on_fatal(guard->options.ctx, status,
@@ -424,7 +425,9 @@ static int guard_io_truncate(struct raft_io *io, raft_index index)
 {
     struct guard *guard = guard_of(io);
     if (index < guard->next_index) {
-        if (index <= guard_durable_index(guard)) {
+        /* As known before this step: its commit index may already count the entries that are about
+         * to replace what is persisted. */
+        if (index <= guard->durable_index) {
             guard_fail(guard, STATUS_CORRUPT, "libraft wants to truncate committed entries");
         }
         guard_forget_entries(guard, index);

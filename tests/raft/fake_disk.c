@@ -464,12 +464,12 @@ static int fake_append(struct raft_io *io, struct raft_io_append *req,
     return 0;
 }
 
-/* Takes effect with the append that follows. */
+/* Mostly for nothing, as in raft_uv; else it takes effect with the append that follows. */
 static int fake_truncate(struct raft_io *io, raft_index index)
 {
     struct fake_disk *disk = disk_of(io);
     int code = fake_take_failure(disk, FAKE_DISK_CALL_TRUNCATE);
-    if (code == 0) {
+    if (code == 0 && index < disk->next_index) {
         disk->next_index = index;
     }
     return code;
@@ -743,6 +743,19 @@ raft_index fake_disk_snapshot_index(const struct fake_disk *disk)
 unsigned fake_disk_snapshot_reads(const struct fake_disk *disk)
 {
     return disk->snapshot_reads;
+}
+
+bool fake_disk_is_reading_snapshot(const struct fake_disk *disk)
+{
+    struct list *link;
+    struct list *after;
+    LIST_FOR_EACH(link, after, &disk->queue)
+    {
+        if (CONTAINER_OF(link, struct op_fake, link)->kind == OP_GET) {
+            return true;
+        }
+    }
+    return false;
 }
 
 struct slice fake_disk_snapshot(const struct fake_disk *disk)

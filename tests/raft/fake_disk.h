@@ -92,6 +92,7 @@ raft_index fake_disk_last_index(const struct fake_disk *disk); /* first - 1: no 
 raft_term fake_disk_entry(const struct fake_disk *disk, raft_index index, struct slice *out_bytes);
 raft_index fake_disk_snapshot_index(const struct fake_disk *disk); /* 0: none */
 unsigned fake_disk_snapshot_reads(const struct fake_disk *disk);
+bool fake_disk_is_reading_snapshot(const struct fake_disk *disk);
 
 /* A snapshot that somebody else finished this moment. Copies everything. */
 void fake_disk_set_snapshot(struct fake_disk *disk, const struct raft_snapshot *snapshot);
