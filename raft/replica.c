@@ -27,6 +27,7 @@
 #define TRAILING_BYTES (8u * 1024u * 1024u)
 #define TRAILING_ENTRIES_MIN 256u
 #define TRAILING_ENTRIES_MAX 8192u
+#define ENTRIES_FOR_MEAN 32u /* before their mean length is believed */
 
 #define WHY_LEN 256u /* of replica_open's text */
 
@@ -49,6 +50,7 @@ static void on_disk_closed(void *ctx);
 static void fire_completed(struct replica *replica);
 static void disk_turn(struct replica *replica, uint64_t now_ns);
 static void snapshot_turn(struct replica *replica);
+static unsigned trailing_entries(const struct replica_config *config, uint64_t entry_len);
 static void view_turn(struct replica *replica);
 static void abandon(struct replica *replica);
 
@@ -336,7 +338,7 @@ static void raft_settings(struct replica *replica)
     raft_set_max_inflight_entries(raft, MESSAGE_ENTRIES_MAX);
     raft_set_max_catch_up_round_duration(raft, REPLICA_CATCH_UP_MS);
     raft_set_snapshot_threshold(raft, (unsigned)min_u64(config->snapshot_entries, UINT32_MAX));
-    raft_set_snapshot_trailing(raft, TRAILING_ENTRIES_MAX);
+    raft_set_snapshot_trailing(raft, trailing_entries(config, 1));
     if (config->seed != 0) {
         raft_seed(raft, (unsigned)config->seed);
     }
@@ -585,16 +587,20 @@ static void snapshot_turn(struct replica *replica)
     bool full = adapter->bytes_since_snapshot >= replica->config.snapshot_bytes;
     uint64_t threshold = full ? 1 : replica->config.snapshot_entries;
     raft_set_snapshot_threshold(&replica->raft, (unsigned)min_u64(threshold, UINT32_MAX));
-    if (adapter->entries_since_snapshot >= TRAILING_ENTRIES_MIN) {
-        uint64_t entry_len =
-            max_u64(1, adapter->bytes_since_snapshot / adapter->entries_since_snapshot);
-        uint64_t trailing = TRAILING_BYTES / entry_len;
-        trailing = max_u64(TRAILING_ENTRIES_MIN, min_u64(trailing, TRAILING_ENTRIES_MAX));
-        /* Not more than a snapshot apart, when snapshots are asked for often. */
-        trailing = min_u64(trailing, max_u64(TRAILING_ENTRIES_MIN,
-                                             replica->config.snapshot_entries));
-        raft_set_snapshot_trailing(&replica->raft, (unsigned)trailing);
+    if (adapter->entries_since_snapshot >= ENTRIES_FOR_MEAN) {
+        uint64_t entry_len = adapter->bytes_since_snapshot / adapter->entries_since_snapshot;
+        raft_set_snapshot_trailing(&replica->raft,
+                                   trailing_entries(&replica->config, entry_len));
     }
+}
+
+/* As many as fit, but not more than lie between two snapshots, and never so few that a follower
+ * which was away for a moment needs a snapshot. */
+static unsigned trailing_entries(const struct replica_config *config, uint64_t entry_len)
+{
+    uint64_t entries = TRAILING_BYTES / max_u64(1, entry_len);
+    entries = min_u64(entries, min_u64(config->snapshot_entries, TRAILING_ENTRIES_MAX));
+    return (unsigned)max_u64(entries, TRAILING_ENTRIES_MIN);
 }
 
 /* Fail-stop: nobody will answer for what is pending. */
