@@ -49,7 +49,8 @@ _Static_assert(LEN_HEAD + LEN_ARRAY + 3u * LEN_U64 + DEPARTURES_MAX_MAX * LEN_DE
 
 /* Numbers of the statuses on the wire. */
 static const enum status wire_statuses[] = {
-    STATUS_OK, STATUS_VOID, STATUS_FORGOTTEN, STATUS_ORIGIN_UNKNOWN, STATUS_INVALID,
+    STATUS_OK,      STATUS_VOID,       STATUS_FORGOTTEN,     STATUS_ORIGIN_UNKNOWN,
+    STATUS_INVALID, STATUS_OVERLOADED, STATUS_UNINITIALISED,
 };
 #define WIRE_STATUS_COUNT (sizeof wire_statuses / sizeof wire_statuses[0])
 

@@ -1,9 +1,26 @@
 /* The whole state <-> bytes, in canonical order: equal states give equal bytes.
  *
- * Layout: magic (never LZ4's), format version, length, CRC-32C, then MessagePack: clock, counters,
- * settings, identity, leases in the order (namespace, key), tombstones likewise, owners with set
- * versions and departures, marks, origins in the order of their numbers. Loading validates P1 and
- * P5 and the invariants of invariants.h; nothing is trusted. */
+ * Layout, integers little-endian: magic "TNRS" (never LZ4's), format version, length of the body (8
+ * bytes), CRC-32C of the body and then of what stands before the checksum, four zero bytes; the body;
+ * zeros up to a multiple of 8. The body is a sequence of MessagePack arrays, one per record, so that
+ * neither side ever holds a second copy of the state:
+ *
+ *   head         index clock token born id generation random [settings] lost_ms grace_end_ms
+ *                forgotten_until forgotten_token forgotten_version [count of each section below]
+ *   namespaces   name purged_ms                                         in the order of names
+ *   owners       namespace# name set_version forgotten_version idle_ms? (namespace, name)
+ *   departures   owner# version token reason key                        by version
+ *   leases       owner# key state token ttl_ms expiry_ms since_ms index place meta? identity?
+ *                                                                       (namespace, key)
+ *   tombstones   namespace# key owner state token reason ended_ms       (namespace, key)
+ *   marks        namespace# owner#? upto set_ms                         by token
+ *   origins      number confirmed heard_ms heard_index heard_place      by number
+ *   outcomes     origin# sequence index place void ended result namespace grant_count grants
+ *                                                                       (origin, sequence)
+ *
+ * "#" counts the records of the named section from 0, "?" may be nil. Lists in the order of tokens,
+ * queues and sums follow from the records. Loading validates every field, P1 and P5, and the
+ * invariants of invariants.h; nothing is trusted. */
 #ifndef FSM_SNAPSHOT_H_
 #define FSM_SNAPSHOT_H_
 
@@ -11,7 +28,8 @@
 
 #define SNAPSHOT_FORMAT_VERSION 1u
 
-/* Append the snapshot; its length is a multiple of 8 and never 0. */
+/* Append the snapshot; its length is a multiple of 8 and never 0. `out` must have room for it
+ * (CHECK): its maximum is at least snapshot_len_estimate more than what it holds. */
 void snapshot_encode(const struct fsm *fsm, struct buf *out);
 
 /* An upper estimate of the snapshot's length, to map memory beforehand. */

@@ -229,7 +229,9 @@ struct departure {
 
 /* What a command answers: `status` first, the rest only where it is STATUS_OK. */
 struct result {
-    enum status status; /* OK, VOID, FORGOTTEN, ORIGIN_UNKNOWN, INVALID */
+    /* OK, VOID, FORGOTTEN, ORIGIN_UNKNOWN, INVALID; UNINITIALISED before birth; OVERLOADED where an
+     * origin goes beyond what an honest node has unconfirmed (not kept: it may be sent again). */
+    enum status status;
     enum op_kind kind;
     struct position position;
     uint64_t clock_ms; /* cluster clock at that position */

@@ -19,6 +19,10 @@ struct list {
 #define CONTAINER_OF(link, type, member) \
     ((type *)(void *)((char *)(link) - offsetof(type, member)))
 
+/* The same where link and element are only looked at. */
+#define CONTAINER_OF_CONST(link, type, member) \
+    ((const type *)(const void *)((const char *)(link) - offsetof(type, member)))
+
 static inline void list_init(struct list *link)
 {
     link->prev = link;
