@@ -1,13 +1,14 @@
 /* Where a node listens or is reached: an IP address and a port. Pure.
  *
- * Text is `127.0.0.1:7420`, `[::1]:7420` or `localhost:7420` (which means 127.0.0.1). Other names are
- * refused: looking one up would block, or take a thread of the pool that the disk needs. */
+ * Text is `127.0.0.1:7420`, `[::1]:7420` or `localhost:7420` (which means 127.0.0.1). Other names
+ * are refused: looking one up would block, or take a thread of the pool that the disk needs. */
 #ifndef NODE_ADDRESS_H_
 #define NODE_ADDRESS_H_
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "fsm/base/check.h"
 #include "fsm/base/slice.h"
 #include "fsm/base/status.h"
 

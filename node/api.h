@@ -57,16 +57,17 @@ struct api_config {
     uint32_t connections_max; /* 0: API_CONNECTIONS_MAX or the process' limit less 64 */
 };
 
-/* Bind and listen. Replaces only a dead socket of the same user; never follows a symlink at the path;
- * created with its mode before anybody can connect. On failure a sentence in out_why (256 bytes). */
+/* Bind and listen. Replaces only a dead socket of the same user; never follows a symlink at the
+ * path; created with its mode before anybody can connect. On failure a sentence in out_why (256
+ * bytes). */
 NODISCARD enum status api_open(struct loop *loop, const struct api_config *config,
                                const struct api_callbacks *callbacks, char *out_why,
                                struct api **out_api);
 
 void api_call_begin(struct api_conn *conn, struct api_call *call);
 
-/* Queue the reply: copied; all replies of a loop turn are written to their connection at once, at the end
- * of the turn (api_flush). Then on_written. */
+/* Queue the reply: copied; all replies of a loop turn are written to their connection at once, at
+ * the end of the turn (api_flush). Then on_written. */
 void api_call_reply(struct api *api, struct api_call *call, struct slice reply);
 
 /* End the connection; its unanswered calls get on_call_lost. */

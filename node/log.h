@@ -5,8 +5,8 @@
  * Both clocks: the wall's for people, CLOCK_BOOTTIME's for counting. Values are escaped so that no
  * terminal and no parser can be driven by them: printable ASCII only, everything else as \xNN. At
  * most LOG_BURST lines of one event in LOG_PERIOD_NS; what was held back is counted, and told with
- * the next line of that event (suppressed=N). A reader that does not keep up costs lines, never time:
- * a line that would block is dropped and counted.
+ * the next line of that event (suppressed=N). A reader that does not keep up costs lines, never
+ * time: a line that would block is dropped and counted.
  *
  * Pure code does not log; it returns. error: needs a person. warn: degraded. info: membership and
  * role changes. */
@@ -16,7 +16,7 @@
 #include "fsm/base/buf.h"
 #include "fsm/base/slice.h"
 
-#define LOG_VALUE_LEN_MAX 320u /* bytes of a value before escaping; longer ones are cut with "..." */
+#define LOG_VALUE_LEN_MAX 320u /* bytes of a value before escaping; longer ones are cut */
 #define LOG_LINE_LEN_MAX 3072u /* below PIPE_BUF, so that lines of several writers never mix */
 #define LOG_BURST 20u
 #define LOG_PERIOD_NS 10000000000ull

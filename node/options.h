@@ -1,7 +1,7 @@
 /* The command line of tenured: which mode, and the configuration from file and options.
  *
- * `--config FILE` is read first, then the options go over it, wherever they stand. Options are never
- * abbreviated; each may be given once; nothing else may stand on the line. */
+ * `--config FILE` is read first, then the options go over it, wherever they stand. Options are
+ * never abbreviated; each may be given once; nothing else may stand on the line. */
 #ifndef NODE_OPTIONS_H_
 #define NODE_OPTIONS_H_
 

@@ -20,7 +20,8 @@ LIBRARIES = [
 ]
 
 # Files of node/ that decide and do nothing else.
-NODE_PURE = (r"node/(config|request|router|waiters|watchers|roles|members|metrics|address|link_frame)\w*\.[ch]"
+NODE_PURE = (r"node/(config|request|router|waiters|watchers|roles|members|metrics|address)\w*\.[ch]"
+             r"|node/link_(frame|peers)\.[ch]"
              r"|node/gossip/(swim|suspicion|awareness|packet|seal)\.[ch]")
 CLIENT_PURE = r"client/(session|holding|protocol)\w*\.[ch]"
 RAFT_PURE = r"raft/(batch|cluster_clock|read_index|change_plan|message_codec)\.[ch]"

@@ -1,0 +1,339 @@
+/* libuv asks for memory and fills it in one breath (uv__read), so one scratch buffer serves all
+ * connections of a loop. */
+#include "node/conn.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#define CONN_KEEP_CAP 8192u /* a buffer that is empty keeps at most this much memory */
+
+struct conn {
+    struct conn_pool *pool;
+    struct conn_callbacks callbacks;
+    void *ctx;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } uv;
+    uv_write_t write;
+    struct list starved; /* in the pool's list while it waits for room */
+    struct buf input;    /* kept */
+    struct buf output;   /* not given to the kernel yet */
+    struct buf flying;   /* with the kernel; not to be touched */
+    size_t flying_from;  /* how much of `flying` went out at once */
+    uint64_t sent;       /* position of the last byte sent */
+    uint64_t written;    /* position up to which the kernel has it */
+    bool reading;        /* wanted by the owner */
+    bool writing;
+    bool closing;
+    bool ended;
+};
+
+static void on_alloc(uv_handle_t *handle, size_t suggested_len, uv_buf_t *out_buf);
+static void on_read(uv_stream_t *stream, ssize_t len, const uv_buf_t *buf);
+static void on_write(uv_write_t *write, int st);
+static void on_close(uv_handle_t *handle);
+static size_t room_of(const struct conn *conn);
+static void offer(struct conn *conn, struct slice bytes);
+static void starve(struct conn *conn);
+static void start_reading(struct conn *conn);
+static void end(struct conn *conn, enum status status);
+static void written(struct conn *conn, size_t len);
+static void shrink(struct buf *buf);
+
+void conn_pool_init(struct conn_pool *pool, struct loop *loop, size_t input_len_max)
+{
+    *pool = (struct conn_pool){.loop = loop, .input_len_max = input_len_max};
+    pool->scratch = malloc(CONN_READ_LEN);
+    CHECK(pool->scratch != NULL);
+    list_init(&pool->starved);
+}
+
+void conn_pool_deinit(struct conn_pool *pool)
+{
+    CHECK(list_empty(&pool->starved));
+    CHECK(pool->input_len == 0 && pool->output_len == 0);
+    free(pool->scratch);
+}
+
+void conn_pool_turn(struct conn_pool *pool)
+{
+    struct list *link;
+    struct list *after;
+    LIST_FOR_EACH(link, after, &pool->starved)
+    {
+        if (pool->input_len >= pool->input_len_max) {
+            return;
+        }
+        struct conn *conn = CONTAINER_OF(link, struct conn, starved);
+        list_remove(&conn->starved);
+        start_reading(conn);
+    }
+}
+
+struct conn *conn_create(struct conn_pool *pool, enum conn_kind kind,
+                         const struct conn_callbacks *callbacks, void *ctx)
+{
+    struct conn *conn = calloc(1, sizeof *conn);
+    CHECK(conn != NULL);
+    conn->pool = pool;
+    conn->callbacks = *callbacks;
+    conn->ctx = ctx;
+    list_init(&conn->starved);
+    buf_init(&conn->input, SIZE_MAX / 2);
+    buf_init(&conn->output, SIZE_MAX / 2);
+    buf_init(&conn->flying, SIZE_MAX / 2);
+    int st = kind == CONN_KIND_TCP ? uv_tcp_init(loop_uv(pool->loop), &conn->uv.tcp)
+                                   : uv_pipe_init(loop_uv(pool->loop), &conn->uv.pipe, 0);
+    CHECK(st == 0);
+    conn->uv.handle.data = conn;
+    return conn;
+}
+
+struct uv_stream_s *conn_stream(struct conn *conn)
+{
+    return &conn->uv.stream;
+}
+
+void conn_read(struct conn *conn)
+{
+    if (conn->reading || conn->closing || conn->ended) {
+        return;
+    }
+    conn->reading = true;
+    if (!list_linked(&conn->starved)) {
+        start_reading(conn);
+    }
+}
+
+void conn_pause(struct conn *conn)
+{
+    if (!conn->reading || conn->closing) {
+        return;
+    }
+    conn->reading = false;
+    list_remove(&conn->starved);
+    (void)uv_read_stop(&conn->uv.stream);
+}
+
+void conn_retry(struct conn *conn)
+{
+    if (conn->closing || conn->input.len == 0) {
+        return;
+    }
+    size_t before = conn->input.len;
+    size_t used = conn->callbacks.on_bytes(conn->ctx, buf_slice(&conn->input));
+    CHECK(used <= before);
+    if (conn->closing) {
+        return;
+    }
+    buf_consume(&conn->input, used);
+    shrink(&conn->input);
+    conn->pool->input_len -= used;
+}
+
+size_t conn_input_len(const struct conn *conn)
+{
+    return conn->input.len;
+}
+
+void conn_send(struct conn *conn, struct slice bytes)
+{
+    if (conn->closing || conn->ended) {
+        return;
+    }
+    buf_append(&conn->output, bytes.base, bytes.len);
+    conn->sent += bytes.len;
+    conn->pool->output_len += bytes.len;
+}
+
+uint64_t conn_position(const struct conn *conn)
+{
+    return conn->sent;
+}
+
+size_t conn_output_len(const struct conn *conn)
+{
+    return (size_t)(conn->sent - conn->written);
+}
+
+bool conn_writing(const struct conn *conn)
+{
+    return conn->writing;
+}
+
+void conn_flush(struct conn *conn)
+{
+    if (conn->writing || conn->closing || conn->ended || conn->output.len == 0) {
+        return;
+    }
+    unsigned len = conn->output.len > INT32_MAX ? INT32_MAX : (unsigned)conn->output.len;
+    uv_buf_t buf = uv_buf_init((char *)conn->output.base, len);
+    int done = uv_try_write(&conn->uv.stream, &buf, 1);
+    if (done < 0 && done != UV_EAGAIN) {
+        end(conn, STATUS_IO);
+        return;
+    }
+    size_t out = done > 0 ? (size_t)done : 0;
+    if (out < conn->output.len) {
+        struct buf empty = conn->flying;
+        conn->flying = conn->output;
+        conn->output = empty;
+        conn->flying_from = out;
+        size_t rest = conn->flying.len - out;
+        CHECK(rest <= UINT32_MAX);
+        uv_buf_t left = uv_buf_init((char *)conn->flying.base + out, (unsigned)rest);
+        conn->writing = true;
+        conn->write.data = conn;
+        if (uv_write(&conn->write, &conn->uv.stream, &left, 1, on_write) != 0) {
+            conn->writing = false;
+            end(conn, STATUS_IO);
+            return;
+        }
+    } else {
+        buf_clear(&conn->output);
+        shrink(&conn->output);
+    }
+    if (out > 0) {
+        written(conn, out);
+    }
+}
+
+void conn_close(struct conn *conn)
+{
+    if (conn->closing) {
+        return;
+    }
+    conn->closing = true;
+    list_remove(&conn->starved);
+    uv_close(&conn->uv.handle, on_close);
+}
+
+bool conn_closing(const struct conn *conn)
+{
+    return conn->closing;
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested_len, uv_buf_t *out_buf)
+{
+    (void)suggested_len;
+    struct conn *conn = handle->data;
+    *out_buf = uv_buf_init((char *)conn->pool->scratch, (unsigned)room_of(conn));
+}
+
+/* How much may be read now; 0: nothing (libuv then reports ENOBUFS). */
+static size_t room_of(const struct conn *conn)
+{
+    if (conn->pool->input_len < conn->pool->input_len_max) {
+        return CONN_READ_LEN;
+    }
+    return conn->input.len < CONN_SMALL_LEN ? CONN_SMALL_LEN : 0;
+}
+
+static void on_read(uv_stream_t *stream, ssize_t len, const uv_buf_t *buf)
+{
+    struct conn *conn = stream->data;
+    if (conn->closing || len == 0) {
+        return; /* 0 is libuv's EAGAIN */
+    }
+    if (len == UV_ENOBUFS) {
+        starve(conn);
+    } else if (len < 0) {
+        end(conn, len == UV_EOF ? STATUS_OK : STATUS_IO);
+    } else {
+        offer(conn, slice_from(buf->base, (size_t)len));
+    }
+}
+
+/* Bytes go to the owner straight from the scratch buffer unless something is kept already. */
+static void offer(struct conn *conn, struct slice bytes)
+{
+    if (conn->input.len > 0) {
+        buf_append(&conn->input, bytes.base, bytes.len);
+        conn->pool->input_len += bytes.len;
+        conn_retry(conn);
+        return;
+    }
+    size_t used = conn->callbacks.on_bytes(conn->ctx, bytes);
+    CHECK(used <= bytes.len);
+    if (!conn->closing && used < bytes.len) {
+        buf_append(&conn->input, bytes.base + used, bytes.len - used);
+        conn->pool->input_len += bytes.len - used;
+    }
+}
+
+static void starve(struct conn *conn)
+{
+    (void)uv_read_stop(&conn->uv.stream);
+    if (!list_linked(&conn->starved)) {
+        list_append(&conn->pool->starved, &conn->starved);
+    }
+}
+
+static void start_reading(struct conn *conn)
+{
+    /* It fails only for streams that are closing, not connected, or at their end. */
+    CHECK(uv_read_start(&conn->uv.stream, on_alloc, on_read) == 0);
+}
+
+static void on_write(uv_write_t *write, int st)
+{
+    struct conn *conn = write->data;
+    size_t len = conn->flying.len - conn->flying_from;
+    conn->writing = false;
+    buf_clear(&conn->flying);
+    shrink(&conn->flying);
+    if (conn->closing) {
+        return;
+    }
+    if (st != 0) {
+        end(conn, STATUS_IO);
+        return;
+    }
+    written(conn, len);
+}
+
+static void written(struct conn *conn, size_t len)
+{
+    conn->written += len;
+    conn->pool->output_len -= len;
+    if (conn->callbacks.on_written != NULL) {
+        conn->callbacks.on_written(conn->ctx, conn->written);
+    }
+}
+
+static void end(struct conn *conn, enum status status)
+{
+    if (conn->ended || conn->closing) {
+        return;
+    }
+    conn->ended = true;
+    (void)uv_read_stop(&conn->uv.stream);
+    list_remove(&conn->starved);
+    conn->callbacks.on_end(conn->ctx, status);
+}
+
+static void on_close(uv_handle_t *handle)
+{
+    struct conn *conn = handle->data;
+    CHECK(!conn->writing);
+    conn->pool->input_len -= conn->input.len;
+    conn->pool->output_len -= (size_t)(conn->sent - conn->written);
+    void (*on_closed)(void *ctx) = conn->callbacks.on_closed;
+    void *ctx = conn->ctx;
+    buf_deinit(&conn->input);
+    buf_deinit(&conn->output);
+    buf_deinit(&conn->flying);
+    free(conn);
+    on_closed(ctx);
+}
+
+static void shrink(struct buf *buf)
+{
+    if (buf->len == 0 && buf->cap > CONN_KEEP_CAP) {
+        buf_deinit(buf);
+    }
+}
