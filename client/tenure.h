@@ -31,6 +31,7 @@ extern "C" {
 
 #define TENURE_API __attribute__((visibility("default")))
 
+#define TENURE_VERSION "0.1.0"
 #define TENURE_SOCKET_DEFAULT "/run/tenure/api.sock"
 #define TENURE_NAMESPACE_DEFAULT "default"
 #define TENURE_DEADLINE_MS_DEFAULT 5000u

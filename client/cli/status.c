@@ -1,0 +1,83 @@
+/* status, metrics: the named values that a node says about itself. */
+#include "client/cli/cli.h"
+
+#include <string.h>
+
+static enum exit_code show(const struct cli *cli, const struct tenure_reply *reply);
+static const struct tenure_field *field_of(const struct tenure_reply *reply, const char *name);
+static bool asked_to_be(const struct cli *cli, const struct tenure_reply *reply);
+
+enum exit_code command_status(struct cli *cli)
+{
+    struct tenure_call call = {0};
+    struct tenure_reply *reply = NULL;
+    struct tenure_failure failure;
+    if (cli->options.arg_count > 0) {
+        complain("takes no argument", cli->options.args[0]);
+        return EXIT_CODE_USAGE;
+    }
+    if (cli->options.voter && !cli->options.ready) {
+        complain("--voter goes with --ready only", NULL);
+        return EXIT_CODE_USAGE;
+    }
+    if (tenure_status(cli->client, &call, &reply, &failure) != TENURE_ERROR_NONE) {
+        return report_failure(cli, &failure);
+    }
+    enum exit_code code = show(cli, reply);
+    if (cli->options.ready && !asked_to_be(cli, reply)) {
+        code = EXIT_CODE_REFUSED;
+    }
+    tenure_reply_free(reply);
+    return code;
+}
+
+enum exit_code command_metrics(struct cli *cli)
+{
+    struct tenure_call call = {0};
+    struct tenure_reply *reply = NULL;
+    struct tenure_failure failure;
+    if (cli->options.arg_count > 0) {
+        complain("takes no argument", cli->options.args[0]);
+        return EXIT_CODE_USAGE;
+    }
+    if (tenure_metrics(cli->client, &call, &reply, &failure) != TENURE_ERROR_NONE) {
+        return report_failure(cli, &failure);
+    }
+    enum exit_code code = show(cli, reply);
+    tenure_reply_free(reply);
+    return code;
+}
+
+static enum exit_code show(const struct cli *cli, const struct tenure_reply *reply)
+{
+    if (!cli->options.json) {
+        print_fields(reply);
+        return EXIT_CODE_DONE;
+    }
+    json_t *object = json_object();
+    for (size_t i = 0; i < reply->field_count; i++) {
+        json_set(object, reply->fields[i].name, json_of_field(&reply->fields[i]));
+    }
+    json_print(object);
+    return EXIT_CODE_DONE;
+}
+
+static const struct tenure_field *field_of(const struct tenure_reply *reply, const char *name)
+{
+    for (size_t i = 0; i < reply->field_count; i++) {
+        if (strcmp(reply->fields[i].name, name) == 0) {
+            return &reply->fields[i];
+        }
+    }
+    return NULL;
+}
+
+/* True when the node is ready and, if that was asked, a voter. */
+static bool asked_to_be(const struct cli *cli, const struct tenure_reply *reply)
+{
+    const struct tenure_field *ready = field_of(reply, "ready");
+    const struct tenure_field *role = field_of(reply, "role");
+    bool is_ready = ready != NULL && ready->is_flag && ready->number != 0;
+    bool is_voter = role != NULL && role->text != NULL && strcmp(role->text, "voter") == 0;
+    return is_ready && (!cli->options.voter || is_voter);
+}
