@@ -277,7 +277,7 @@ def play_many(story, nodes):
         granted += sum(one["outcome"] == "GRANTED" for one in answer.get("outcomes", []))
     story.expect(f"{MANY} GRANTED", f"{granted} GRANTED", granted == MANY)
     began_s = time.monotonic()
-    code, answer = nodes.ask("renew", "--all", "--owner", "gateway-c", "--ttl", LONG_TTL, node=3)
+    code, answer = nodes.ask("renew-all", "--owner", "gateway-c", "--ttl", LONG_TTL, node=3)
     took_ms = (time.monotonic() - began_s) * 1000
     story.expect(f"{MANY} renewed (exit 0)",
                  f"{answer.get('count')} renewed in {took_ms:.0f} ms, start of the process "

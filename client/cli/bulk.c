@@ -84,7 +84,7 @@ enum exit_code command_purge(struct cli *cli)
 static bool no_args(const struct cli *cli)
 {
     if (cli->options.arg_count > 0) {
-        complain("takes no argument", cli->options.args[0]);
+        (void)usage_error(cli, "takes no argument", cli->options.args[0]);
         return false;
     }
     return true;

@@ -91,9 +91,9 @@ enum option_group {
     OPTION_GROUP_NAMESPACE = 1 << 13,
 };
 
-/* Read options and arguments off argv (without the words of the command). False: usage, and why was
- * said on stderr. */
-bool options_parse(struct options *options, unsigned groups, int argc, char **argv);
+/* Read options and arguments off argv (without the words of the command) into cli->options. False:
+ * usage, and why was said. */
+bool options_parse(struct cli *cli, unsigned groups, int argc, char **argv);
 
 /* A whole number in decimal digits and nothing else. */
 bool parse_u64(const char *text, uint64_t *out_value);
@@ -109,6 +109,9 @@ void print_bytes(FILE *out, const void *bytes, size_t len);
 
 /* One line on stderr: "tenure: ...". The pieces are printed as print_text does. */
 void complain(const char *what, const char *value);
+
+/* EXIT_CODE_USAGE; says why as complain does and, with --json, on stdout. */
+enum exit_code usage_error(const struct cli *cli, const char *what, const char *value);
 
 /* Exit code of an error; says why on stderr and, with --json, on stdout. */
 enum exit_code report_failure(const struct cli *cli, const struct tenure_failure *failure);

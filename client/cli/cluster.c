@@ -22,8 +22,7 @@ enum exit_code command_cluster_init(struct cli *cli)
     struct tenure_reply *reply = NULL;
     struct tenure_failure failure;
     if (options->arg_count > 0) {
-        complain("takes no argument", options->args[0]);
-        return EXIT_CODE_USAGE;
+        return usage_error(cli, "takes no argument", options->args[0]);
     }
     if (tenure_cluster_init(cli->client, &call, &reply, &failure) != TENURE_ERROR_NONE) {
         return report_failure(cli, &failure);
@@ -39,8 +38,7 @@ enum exit_code command_cluster_members(struct cli *cli)
     struct tenure_reply *reply = NULL;
     struct tenure_failure failure;
     if (cli->options.arg_count > 0) {
-        complain("takes no argument", cli->options.args[0]);
-        return EXIT_CODE_USAGE;
+        return usage_error(cli, "takes no argument", cli->options.args[0]);
     }
     if (tenure_members(cli->client, &call, &reply, &failure) != TENURE_ERROR_NONE) {
         return report_failure(cli, &failure);
@@ -72,13 +70,11 @@ enum exit_code command_cluster_transfer(struct cli *cli)
     struct tenure_reply *reply = NULL;
     struct tenure_failure failure;
     if (options->arg_count > 1) {
-        complain("takes one node id at most, not", options->args[1]);
-        return EXIT_CODE_USAGE;
+        return usage_error(cli, "takes one node id at most, not", options->args[1]);
     }
     if (options->arg_count == 1 && !parse_id(options->args[0], &call.node_id)) {
-        complain("a node id must be 16 hex digits as `cluster members` shows them, got",
+        return usage_error(cli, "a node id must be 16 hex digits as `cluster members` shows them, got",
                  options->args[0]);
-        return EXIT_CODE_USAGE;
     }
     if (tenure_cluster_transfer(cli->client, &call, &reply, &failure) != TENURE_ERROR_NONE) {
         return report_failure(cli, &failure);

@@ -77,14 +77,12 @@ enum exit_code command_cluster_dev(struct cli *cli)
     uint64_t count = 0;
     if (options->stop) {
         if (options->arg_count > 0) {
-            complain("--stop takes no argument", options->args[0]);
-            return EXIT_CODE_USAGE;
+            return usage_error(cli, "--stop takes no argument", options->args[0]);
         }
     } else if (options->arg_count != 1 || !parse_u64(options->args[0], &count) || count < 1 ||
                count > NODES_MAX) {
-        complain("the number of nodes must be a whole number in 1..15, got",
+        return usage_error(cli, "the number of nodes must be a whole number in 1..15, got",
                  options->arg_count > 0 ? options->args[0] : "nothing");
-        return EXIT_CODE_USAGE;
     }
     struct dev *dev = calloc(1, sizeof *dev);
     if (dev == NULL) {

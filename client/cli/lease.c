@@ -49,12 +49,10 @@ static enum exit_code run(struct cli *cli, lease_verb verb, bool timed)
 {
     const struct options *options = &cli->options;
     if (options->arg_count == 0) {
-        complain("name at least one key", NULL);
-        return EXIT_CODE_USAGE;
+        return usage_error(cli, "name at least one key", NULL);
     }
     if (options->has_grace && !options->adopt) {
-        complain("--grace goes with --adopt only", NULL);
-        return EXIT_CODE_USAGE;
+        return usage_error(cli, "--grace goes with --adopt only", NULL);
     }
     struct tenure_item *items = calloc(options->arg_count, sizeof *items);
     if (items == NULL) {

@@ -137,7 +137,7 @@ static enum exit_code run(const struct command *command, int argc, char **argv)
 {
     struct cli cli = {.command = command->words[0]};
     enum exit_code code = EXIT_CODE_USAGE;
-    if (!options_parse(&cli.options, command->groups, argc, argv)) {
+    if (!options_parse(&cli, command->groups, argc, argv)) {
         code = EXIT_CODE_USAGE;
     } else if (cli.options.help) {
         usage(stdout);

@@ -68,7 +68,7 @@ _Static_assert(OPTION_COUNT <= 32, "one bit each");
 
 /* argv while it is read. */
 struct reader {
-    struct options *options;
+    struct cli *cli;
     unsigned groups;
     char **argv;
     int argc;
@@ -78,20 +78,22 @@ struct reader {
 
 static bool read_option(struct reader *reader);
 static const struct option *find(const char *text, const char **out_value);
-static bool store(struct options *options, const struct option *option, const char *value);
-static bool refuse(const struct option *option, const char *value, const char *rule);
+static bool store(struct cli *cli, const struct option *option, const char *value);
+static bool refuse(const struct cli *cli, const char *what, const char *value);
 static void defaults(struct options *options);
-static bool ranges(const struct options *options);
+static bool ranges(const struct cli *cli);
+static bool wants_json(int argc, char **argv);
 
-bool options_parse(struct options *options, unsigned groups, int argc, char **argv)
+bool options_parse(struct cli *cli, unsigned groups, int argc, char **argv)
 {
-    *options = (struct options){0};
+    struct options *options = &cli->options;
+    *options = (struct options){.json = wants_json(argc, argv)};
     options->args = calloc((size_t)argc + 1, sizeof *options->args);
     if (options->args == NULL) {
         complain("out of memory", NULL);
         return false;
     }
-    struct reader reader = {.options = options, .groups = groups, .argv = argv, .argc = argc};
+    struct reader reader = {.cli = cli, .groups = groups, .argv = argv, .argc = argc};
     bool only_args = false;
     for (; reader.at < argc; reader.at++) {
         const char *text = argv[reader.at];
@@ -104,7 +106,7 @@ bool options_parse(struct options *options, unsigned groups, int argc, char **ar
         }
     }
     defaults(options);
-    return ranges(options);
+    return ranges(cli);
 }
 
 bool parse_u64(const char *text, uint64_t *out_value)
@@ -154,32 +156,27 @@ static bool read_option(struct reader *reader)
     const char *value = NULL;
     const struct option *option = find(text, &value);
     if (option == NULL) {
-        complain("unknown option", text);
-        return false;
+        return refuse(reader->cli, "unknown option", text);
     }
     if (option->groups != 0 && (option->groups & reader->groups) == 0) {
-        complain("not an option of this command", option->name);
-        return false;
+        return refuse(reader->cli, "not an option of this command", option->name);
     }
     uint32_t bit = 1u << (unsigned)(option - table);
     if ((reader->seen & bit) != 0) {
-        complain("option given twice", option->name);
-        return false;
+        return refuse(reader->cli, "option given twice", option->name);
     }
     reader->seen |= bit;
     if (option->kind == OPTION_KIND_FLAG) {
         if (value != NULL) {
-            complain("option takes no value", text);
-            return false;
+            return refuse(reader->cli, "option takes no value", text);
         }
     } else if (value == NULL) {
         if (reader->at + 1 >= reader->argc) {
-            complain("option needs a value", option->name);
-            return false;
+            return refuse(reader->cli, "option needs a value", option->name);
         }
         value = reader->argv[++reader->at];
     }
-    return store(reader->options, option, value);
+    return store(reader->cli, option, value);
 }
 
 /* The option of "--name" or "--name=value". */
@@ -195,11 +192,12 @@ static const struct option *find(const char *text, const char **out_value)
     return NULL;
 }
 
-static bool store(struct options *options, const struct option *option, const char *value)
+static bool store(struct cli *cli, const struct option *option, const char *value)
 {
-    char *place = (char *)options + option->offset;
+    char *place = (char *)&cli->options + option->offset;
     uint64_t number = 0;
     bool given = true;
+    bool valid = true;
     switch (option->kind) {
     case OPTION_KIND_FLAG:
         memcpy(place, &given, sizeof given);
@@ -208,26 +206,37 @@ static bool store(struct options *options, const struct option *option, const ch
         memcpy(place, &value, sizeof value);
         return true;
     case OPTION_KIND_NUMBER:
-        if (!parse_u64(value, &number)) {
-            return refuse(option, value, option->rule);
-        }
+        valid = parse_u64(value, &number);
         break;
     case OPTION_KIND_DURATION:
-        if (!parse_duration_ms(value, &number)) {
-            return refuse(option, value, option->rule);
-        }
+        valid = parse_duration_ms(value, &number);
         break;
     }
+    if (!valid) {
+        char what[128];
+        (void)snprintf(what, sizeof what, "%s %s, got", option->name, option->rule);
+        return refuse(cli, what, value);
+    }
     memcpy(place, &number, sizeof number);
-    memcpy((char *)options + option->flag, &given, sizeof given);
+    memcpy((char *)&cli->options + option->flag, &given, sizeof given);
     return true;
 }
 
-static bool refuse(const struct option *option, const char *value, const char *rule)
+/* False, always: what the caller returns. */
+static bool refuse(const struct cli *cli, const char *what, const char *value)
 {
-    fprintf(stderr, "tenure: %s %s, got: ", option->name, rule);
-    print_text(stderr, value);
-    fputc('\n', stderr);
+    (void)usage_error(cli, what, value);
+    return false;
+}
+
+/* Asked first, so that a usage error before --json is told in JSON, too. */
+static bool wants_json(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--json") == 0) {
+            return true;
+        }
+    }
     return false;
 }
 
@@ -250,20 +259,18 @@ static void defaults(struct options *options)
 }
 
 /* What zero stands for "not given" in the interface below, so that the node never sees it. */
-static bool ranges(const struct options *options)
+static bool ranges(const struct cli *cli)
 {
+    const struct options *options = &cli->options;
     if (options->has_deadline && options->deadline_ms == 0) {
-        complain("deadline_ms must be a whole number of milliseconds in 10..60000, got: 0", NULL);
-        return false;
+        return refuse(cli, "deadline_ms must be a whole number of milliseconds in 10..60000, got: 0", NULL);
     }
     if (options->has_limit && options->limit == 0) {
-        complain("limit must be a whole number in 1..1000, got: 0", NULL);
-        return false;
+        return refuse(cli, "limit must be a whole number in 1..1000, got: 0", NULL);
     }
     if (options->has_voters && options->voters != 1 && options->voters != 3 &&
         options->voters != 5) {
-        complain("voters must be 1, 3 or 5", NULL);
-        return false;
+        return refuse(cli, "voters must be 1, 3 or 5", NULL);
     }
     return true;
 }

@@ -47,6 +47,24 @@ void complain(const char *what, const char *value)
     fputc('\n', stderr);
 }
 
+enum exit_code usage_error(const struct cli *cli, const char *what, const char *value)
+{
+    complain(what, value);
+    if (cli->options.json) {
+        char message[512];
+        (void)snprintf(message, sizeof message, "%s%s%s", what, value == NULL ? "" : ": ",
+                       value == NULL ? "" : value);
+        json_t *error = json_object();
+        json_set(error, "code", json_text(tenure_error_name(TENURE_ERROR_INVALID)));
+        json_set(error, "status", json_text("USAGE"));
+        json_set(error, "message", json_text(message));
+        json_t *object = json_object();
+        json_set(object, "error", error);
+        json_print(object);
+    }
+    return EXIT_CODE_USAGE;
+}
+
 enum exit_code exit_code_of(enum tenure_error error)
 {
     switch (error) {

@@ -13,8 +13,7 @@ enum exit_code command_owner(struct cli *cli)
 {
     const struct options *options = &cli->options;
     if (options->arg_count == 0) {
-        complain("name at least one key", NULL);
-        return EXIT_CODE_USAGE;
+        return usage_error(cli, "name at least one key", NULL);
     }
     struct tenure_item *items = calloc(options->arg_count, sizeof *items);
     if (items == NULL) {
@@ -129,7 +128,7 @@ static bool filter_of(const struct cli *cli, struct tenure_call *out_call)
 {
     const struct options *options = &cli->options;
     if (options->arg_count > 0) {
-        complain("takes no argument", options->args[0]);
+        (void)usage_error(cli, "takes no argument", options->args[0]);
         return false;
     }
     if (options->state != NULL) {
@@ -138,7 +137,7 @@ static bool filter_of(const struct cli *cli, struct tenure_call *out_call)
         } else if (strcmp(options->state, "del") == 0) {
             out_call->state = TENURE_STATE_DEL;
         } else {
-            complain("state must be own or del, got", options->state);
+            (void)usage_error(cli, "state must be own or del, got", options->state);
             return false;
         }
     }
@@ -167,12 +166,12 @@ static void show_lease(const struct tenure_lease *lease)
 
 static json_t *json_of_lease(const struct tenure_lease *lease)
 {
+    if (lease->owner == NULL) {
+        return json_null();
+    }
     json_t *object = json_object();
     json_set(object, "key", json_text(lease->key));
     json_set(object, "owner", json_text(lease->owner));
-    if (lease->owner == NULL) {
-        return object;
-    }
     json_set(object, "namespace", json_text(lease->ns));
     json_set(object, "state", json_text(tenure_state_name(lease->state)));
     json_set(object, "ttl_ms", json_number(lease->ttl_ms));

@@ -13,12 +13,10 @@ enum exit_code command_status(struct cli *cli)
     struct tenure_reply *reply = NULL;
     struct tenure_failure failure;
     if (cli->options.arg_count > 0) {
-        complain("takes no argument", cli->options.args[0]);
-        return EXIT_CODE_USAGE;
+        return usage_error(cli, "takes no argument", cli->options.args[0]);
     }
     if (cli->options.voter && !cli->options.ready) {
-        complain("--voter goes with --ready only", NULL);
-        return EXIT_CODE_USAGE;
+        return usage_error(cli, "--voter goes with --ready only", NULL);
     }
     if (tenure_status(cli->client, &call, &reply, &failure) != TENURE_ERROR_NONE) {
         return report_failure(cli, &failure);
@@ -37,8 +35,7 @@ enum exit_code command_metrics(struct cli *cli)
     struct tenure_reply *reply = NULL;
     struct tenure_failure failure;
     if (cli->options.arg_count > 0) {
-        complain("takes no argument", cli->options.args[0]);
-        return EXIT_CODE_USAGE;
+        return usage_error(cli, "takes no argument", cli->options.args[0]);
     }
     if (tenure_metrics(cli->client, &call, &reply, &failure) != TENURE_ERROR_NONE) {
         return report_failure(cli, &failure);
