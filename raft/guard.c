@@ -853,6 +853,45 @@ static bool guard_refuses_snapshot(struct guard *guard)
            (guard_cures(guard, GUARD_CURE_L4) && raft->snapshot.installing);
 }
 
+/* This node's place in the configuration that it knows; NULL: it is not in there. */
+static struct raft_server *guard_self(const struct raft *raft)
+{
+    for (unsigned idx = 0; idx < raft->configuration.n; idx++) {
+        if (raft->configuration.servers[idx].id == raft->id) {
+            return &raft->configuration.servers[idx];
+        }
+    }
+    return NULL;
+}
+
+/* A vote is counted by the candidate's configuration alone, so that giving one is always safe for
+ * who keeps to one vote a term and compares the logs; what this node believes of its own role has
+ * no part in it (Ongaro's dissertation, 4.1: servers use requests without consulting their own
+ * configuration). Libraft refuses if it does not know itself as a voter. Where the entry of the
+ * promotion got no further than the leader, and the leader lost its office, that refusal is final:
+ * the candidate needs this vote, and this node can learn that it has one only from a leader. */
+static void guard_receive_vote(struct guard *guard, struct raft_message *message)
+{
+    struct raft *raft = guard_raft(guard);
+    struct raft_server *self = guard_self(raft);
+    if (self == NULL || self->role == RAFT_VOTER || !guard_cures(guard, GUARD_CURE_VOTES)) {
+        guard->recv(&guard->io, message);
+        return;
+    }
+    /* Only a voter's timer clears the hint, and a leader that asks for votes leads no more. */
+    if (raft->state == RAFT_FOLLOWER && message->request_vote.term > raft->current_term &&
+        raft->follower_state.current_leader.id == message->server_id) {
+        raft->follower_state.current_leader.id = 0;
+    }
+    int role = self->role;
+    self->role = RAFT_VOTER;
+    guard->recv(&guard->io, message);
+    self = guard_self(raft);
+    CHECK(self != NULL && self->role == RAFT_VOTER); /* votes change no configuration */
+    self->role = role;
+    guard->stats.votes_opened++;
+}
+
 bool guard_receive(struct guard *guard, struct raft_message *message)
 {
     if (!guard_runs(guard)) {
@@ -866,6 +905,10 @@ bool guard_receive(struct guard *guard, struct raft_message *message)
         guard->stats.snapshots_refused++;
         guard_message_clear(message);
         return false;
+    }
+    if (message->type == RAFT_REQUEST_VOTE) {
+        guard_receive_vote(guard, message);
+        return true;
     }
     guard->recv(&guard->io, message);
     return true;
@@ -986,23 +1029,21 @@ int guard_assign(struct guard *guard, struct raft_change *request, raft_id id, i
 /* This node as it knows itself in its configuration: a voter? */
 static bool guard_votes(const struct raft *raft)
 {
-    for (unsigned idx = 0; idx < raft->configuration.n; idx++) {
-        const struct raft_server *server = &raft->configuration.servers[idx];
-        if (server->id == raft->id) {
-            return server->role == RAFT_VOTER;
-        }
-    }
-    return false;
+    const struct raft_server *self = guard_self(raft);
+    return self != NULL && self->role == RAFT_VOTER;
 }
 
 bool guard_leader_link_lost(struct guard *guard, raft_id peer, uint64_t *out_delay_ns)
 {
     struct raft *raft = guard_raft(guard);
     if (!guard_runs(guard) || peer == 0 || raft->state != RAFT_FOLLOWER ||
-        raft->follower_state.current_leader.id != peer || !guard_votes(raft)) {
+        raft->follower_state.current_leader.id != peer) {
         return false;
     }
     raft->follower_state.current_leader.id = 0;
+    if (!guard_votes(raft)) {
+        return false; /* it forgets too: its vote may be asked for all the same */
+    }
     uint64_t rank = 0;
     for (unsigned idx = 0; idx < raft->configuration.n; idx++) {
         const struct raft_server *server = &raft->configuration.servers[idx];

@@ -18,6 +18,9 @@
  *       libraft misnumbered or stuck                 never told: the guard fails
  *   L8  a refused raft_assign leaves its request
  *       behind                                       guard_assign() takes it back
+ *   votes  a new voter that has not heard of its
+ *       promotion refuses to vote, and without its
+ *       vote nobody can tell it: no leader for ever  receive: it votes like a voter
  *
  * Fail-stop. On an error of term, vote, append, truncate or snapshot, and when the disk hangs, the
  * guard *fails*: it calls on_fatal once and from then on neither calls libraft nor lets anything
@@ -53,7 +56,8 @@ enum guard_cure {
     GUARD_CURE_L6 = 1 << 5,
     GUARD_CURE_L7 = 1 << 6,
     GUARD_CURE_L8 = 1 << 7,
-    GUARD_CURES_ALL = (1 << 8) - 1,
+    GUARD_CURE_VOTES = 1 << 8,
+    GUARD_CURES_ALL = (1 << 9) - 1,
 };
 
 #define GUARD_DISK_STALL_NS_MAX 2000000000ull /* a write that hangs longer ends the node */
@@ -82,6 +86,7 @@ struct guard_stats {
     uint64_t snapshots_spared;  /* L4: not sent */
     uint64_t terms_corrected;   /* L5 */
     uint64_t snapshots_unread;  /* our own snapshot could not be read for a peer */
+    uint64_t votes_opened;      /* requests for a vote that libraft would have refused unread */
     uint64_t commits_notified;  /* turns in which followers were told of a commit at once */
 };
 
@@ -148,10 +153,10 @@ raft_index guard_durable_index(struct guard *guard);
 NODISCARD int guard_assign(struct guard *guard, struct raft_change *request, raft_id id, int role,
                            raft_change_cb cb);
 
-/* The link to `peer` broke or fell silent. If that is the leader this voter follows, the hint is
- * forgotten at once, so that others' pre-votes are granted, and after *out_delay_ns the owner calls
- * guard_campaign(). False (nothing to do) in every other case, so also for the second link that
- * breaks before a new leader is known. */
+/* The link to `peer` broke or fell silent. If that is the leader this node follows, the hint is
+ * forgotten at once, so that others' pre-votes are granted. True if it is a voter: then the owner
+ * calls guard_campaign() after *out_delay_ns. False (nothing to do) in every other case, so also for
+ * the second link that breaks before a new leader is known. */
 bool guard_leader_link_lost(struct guard *guard, raft_id peer, uint64_t *out_delay_ns);
 
 /* Stand for election now (pre-vote first), if still a voting follower without a leader. */

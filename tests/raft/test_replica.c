@@ -510,6 +510,40 @@ static void test_replica__full_disks_are_not_done_and_the_clock_stands_still(voi
     world_deinit(&world);
 }
 
+/* A candidate dies somewhere between two promotions. Whatever was under way, once it is back there is
+ * a leader again, three vote, and never did the cluster stay at two voters. */
+static void test_replica__growth_survives_the_death_of_a_candidate(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 100; seed < 125; seed++) {
+        struct world world;
+        world_init(&world, 3, seed);
+        world_boot(&world, 0);
+        world_init_cluster(&world, 0);
+        assert_true(world_run_until(&world, world_has_leader, 1000));
+        for (unsigned i = 1; i < 3; i++) {
+            world_boot(&world, i);
+            world_join(&world, i);
+        }
+        world_run(&world, 20);
+        assert_int_equal(world_admit(&world, 1), STATUS_OK);
+        assert_int_equal(world_admit(&world, 2), STATUS_OK);
+        fake_clock_advance(&world.clock, rng_below(&world.rng, 30 * WORLD_MS));
+        unsigned victim = 1 + (unsigned)(seed & 1);
+        world_crash(&world, victim);
+        world_run(&world, 4000);
+        int leader = world_leader(&world);
+        assert_true(leader < 0 || world_voters(&world, (unsigned)leader) != 2);
+        world_boot(&world, victim);
+        world_run(&world, 6000);
+        leader = world_leader(&world);
+        assert_true(leader >= 0);
+        assert_int_equal(world_voters(&world, (unsigned)leader), 3);
+        assert_in_step(&world);
+        world_deinit(&world);
+    }
+}
+
 struct done {
     unsigned count;
     enum status status;
@@ -718,6 +752,7 @@ int main(void)
         cmocka_unit_test(test_replica__restarts_from_disk_with_the_same_digest),
         cmocka_unit_test(test_replica__a_far_behind_follower_gets_a_snapshot_in_chunks),
         cmocka_unit_test(test_replica__full_disks_are_not_done_and_the_clock_stands_still),
+        cmocka_unit_test(test_replica__growth_survives_the_death_of_a_candidate),
         cmocka_unit_test(test_replica__hands_leadership_over),
         cmocka_unit_test(test_replica__admits_a_member_twice_but_adds_it_once),
         cmocka_unit_test(test_replica__hostile_bytes_are_refused_and_counted),
