@@ -2,9 +2,10 @@
  * what comes back becomes its events.
  *
  * Replies are handed out only while effects are carried out, at the end of a turn, so that a caller
- * may submit again from inside on_done. The replica's callbacks only write down; whatever they cause
- * happens in the same turn's end. Memory of proposals, remote reads and remote points is pooled: each
- * lives until the replica has completed it, however long ago its request was answered. */
+ * may submit again from inside on_done. The replica's callbacks only write down; whatever they
+ * cause happens in the same turn's end. Memory of proposals, remote reads and remote points is
+ * pooled: each lives until the replica has completed it, however long ago its request was
+ * answered. */
 #include "node/dispatch.h"
 
 #include <stdlib.h>
@@ -573,9 +574,6 @@ static void reply(struct dispatch *dispatch, struct request *request,
 
 static void carry_out_read(struct dispatch *dispatch, const struct read_effect *effect)
 {
-    struct reads *reads = router_reads(dispatch->router);
-    uint64_t now_ns = dispatch->now_ns;
-    uint64_t term = 0;
     switch (effect->kind) {
     case READ_EFFECT_KIND_ASK_HERE:
     case READ_EFFECT_KIND_WAIT: {
@@ -586,7 +584,8 @@ static void carry_out_read(struct dispatch *dispatch, const struct read_effect *
                              ? replica_read_wait(dispatch->replica, read)
                              : replica_read_start(dispatch->replica, read);
         if (st != STATUS_OK) {
-            (void)reads_reached(reads, effect->round, st, 0, now_ns, &term);
+            (void)reads_reached(router_reads(dispatch->router), effect->round, st, 0,
+                                dispatch->now_ns);
         }
         return;
     }
@@ -614,8 +613,11 @@ static void ask_peer(struct dispatch *dispatch, const struct read_effect *effect
     buf_clear(&dispatch->frame);
     frame_read_point_encode(&frame, &dispatch->frame);
     if (!send_frame(dispatch, effect->peer_id, FRAME_TYPE_READ_POINT, false)) {
-        reads_point(router_reads(dispatch->router), effect->ticket, STATUS_NOT_CONNECTED, 0, 0,
-                    dispatch->now_ns);
+        struct reads_point_reply unsent = {
+            .ticket = effect->ticket,
+            .status = STATUS_NOT_CONNECTED,
+        };
+        reads_point(router_reads(dispatch->router), &unsent, dispatch->now_ns);
     }
 }
 
@@ -688,9 +690,9 @@ static void on_own_point(struct replica_read *read, enum status status, struct r
 {
     struct own_point *own = CONTAINER_OF(read, struct own_point, read);
     struct dispatch *dispatch = own->dispatch;
-    uint64_t term = 0;
-    if (reads_reached(router_reads(dispatch->router), own->round, status, point.clock_ms,
-                      dispatch->now_ns, &term)) {
+    uint64_t term = reads_reached(router_reads(dispatch->router), own->round, status,
+                                  point.clock_ms, dispatch->now_ns);
+    if (term != 0) {
         leadership_reached(&dispatch->leadership, term, dispatch->now_ns);
     }
 }
@@ -821,8 +823,13 @@ static void receive_read_point_reply(struct dispatch *dispatch, struct slice pay
 {
     struct frame_read_point_reply frame;
     if (frame_read_point_reply_decode(payload, &frame) == STATUS_OK) {
-        reads_point(router_reads(dispatch->router), frame.ticket, frame.status, frame.index,
-                    frame.clock_ms, dispatch->now_ns);
+        struct reads_point_reply content = {
+            .ticket = frame.ticket,
+            .status = frame.status,
+            .index = frame.index,
+            .clock_ms = frame.clock_ms,
+        };
+        reads_point(router_reads(dispatch->router), &content, dispatch->now_ns);
     }
 }
 
@@ -869,8 +876,13 @@ static void receive_leader(struct dispatch *dispatch, uint64_t peer_id, struct s
 {
     struct frame_leader frame;
     if (frame_leader_decode(payload, &frame) == STATUS_OK) {
-        leadership_heard(&dispatch->leadership, peer_id, frame.term, frame.leader_id,
-                         frame.serving, dispatch->now_ns);
+        struct leadership_news news = {
+            .peer_id = peer_id,
+            .term = frame.term,
+            .leader_id = frame.leader_id,
+            .serving = frame.serving,
+        };
+        leadership_heard(&dispatch->leadership, &news, dispatch->now_ns);
         see_view(dispatch);
     }
 }

@@ -1,8 +1,8 @@
 /* A whole node without its input and output: router, forwarding, reads and replica, wired.
  *
- * The service (local API) and the simulator's clients hand calls in; frames of peers come in, frames
- * to peers go out through the transport; time is passed in. Decisions about requests live in the
- * pure router; this module carries its effects out on the replica and the transport.
+ * The service (local API) and the simulator's clients hand calls in; frames of peers come in,
+ * frames to peers go out through the transport; time is passed in. Decisions about requests live in
+ * the pure router; this module carries its effects out on the replica and the transport.
  *
  * The life of a call: dispatch_submit -> `on_done` once with the reply -> dispatch_delivered, which
  * says whether the reply was wholly written. Then the number is confirmed, or, for a grant that
@@ -101,7 +101,8 @@ struct dispatch_stats {
 };
 void dispatch_stats(const struct dispatch *dispatch, struct dispatch_stats *out_stats);
 
-/* Refuse new calls; `cb` once nothing waits any more or at `deadline_ns`, when the rest is answered. */
+/* Refuse new calls; `cb` once nothing waits any more or at `deadline_ns`, when the rest is
+ * answered. */
 void dispatch_drain(struct dispatch *dispatch, uint64_t deadline_ns, void (*cb)(void *ctx),
                     void *ctx);
 void dispatch_destroy(struct dispatch *dispatch);

@@ -146,8 +146,8 @@ static uint32_t place_of(const struct forwarder *forwarder, uint64_t peer_id)
     return low;
 }
 
-/* Only what a router makes: numbered operations, the opening of an origin, settles. The cluster's own
- * commands (birth and the like) are never forwarded. */
+/* Only what a router makes: numbered operations, the opening of an origin, settles. The cluster's
+ * own commands (birth and the like) are never forwarded. */
 static enum status judge_command(struct forwarder *forwarder, struct slice bytes)
 {
     struct command command;

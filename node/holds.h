@@ -49,7 +49,7 @@ void holds_remove(struct holds *holds, const struct hold *hold);
 /* True when an operation of this namespace and owner has to wait. */
 bool holds_block_owner(const struct holds *holds, struct slice ns, struct slice owner);
 
-/* True when a read of these keys has to wait; without keys: of pages and counts of the namespace. */
+/* True when a read of these keys has to wait; without keys: pages and counts of the namespace. */
 bool holds_block_read(const struct holds *holds, struct slice ns, const struct key_item *keys,
                       uint32_t key_count);
 

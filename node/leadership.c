@@ -22,19 +22,19 @@ void leadership_set_replica(struct leadership *leadership,
     leadership->replica = *replica;
 }
 
-void leadership_heard(struct leadership *leadership, uint64_t peer_id, uint64_t term,
-                      uint64_t leader_id, bool serving, uint64_t now_ns)
+void leadership_heard(struct leadership *leadership, const struct leadership_news *news,
+                      uint64_t now_ns)
 {
-    bool of_itself = leader_id == peer_id;
-    if (leader_id == 0 || term < leadership->heard_term) {
+    bool of_itself = news->leader_id == news->peer_id;
+    if (news->leader_id == 0 || news->term < leadership->heard_term) {
         return;
     }
-    if (!of_itself && term == leadership->heard_term && leadership->heard_id != 0) {
+    if (!of_itself && news->term == leadership->heard_term && leadership->heard_id != 0) {
         return;
     }
-    leadership->heard_term = term;
-    leadership->heard_id = leader_id;
-    leadership->heard_serving = serving;
+    leadership->heard_term = news->term;
+    leadership->heard_id = news->leader_id;
+    leadership->heard_serving = news->serving;
     if (of_itself) {
         leadership->heard_ns = now_ns;
     }

@@ -43,6 +43,14 @@ struct route {
     uint64_t node_id;
 };
 
+/* A LEADER frame. */
+struct leadership_news {
+    uint64_t peer_id; /* who says it */
+    uint64_t term;
+    uint64_t leader_id; /* 0: it knows none */
+    bool serving;
+};
+
 struct leadership {
     struct leadership_replica replica;
     uint64_t heard_term; /* of the last LEADER frame that was worth it */
@@ -60,8 +68,8 @@ void leadership_set_replica(struct leadership *leadership,
 
 /* A LEADER frame of that peer. What it says of a third node is believed only where nothing better
  * is known. */
-void leadership_heard(struct leadership *leadership, uint64_t peer_id, uint64_t term,
-                      uint64_t leader_id, bool serving, uint64_t now_ns);
+void leadership_heard(struct leadership *leadership, const struct leadership_news *news,
+                      uint64_t now_ns);
 void leadership_peer_down(struct leadership *leadership, uint64_t peer_id);
 
 /* The leader answered: a read point was reached here (a member), or a reply came (others). */

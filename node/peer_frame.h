@@ -1,10 +1,10 @@
 /* Payloads of the frames that nodes send each other beside the replica's own: forwarded commands,
  * read points, whole reads, who leads, who is where, and the wish to be admitted.
  *
- * Fixed little-endian fields, then at most one run of bytes; docs/protocol.md has the layouts. Pure.
- * Decoding trusts nothing: a payload that is too short, too long or has a field out of its range is
- * STATUS_MALFORMED, and whoever sent it is not worth an answer. Decoded slices borrow from the
- * payload. Encoding appends to `out`, which the caller has cleared. */
+ * Fixed little-endian fields, then at most one run of bytes; docs/protocol.md has the layouts.
+ * Pure. Decoding trusts nothing: a payload that is too short, too long or has a field out of its
+ * range is STATUS_MALFORMED, and whoever sent it is not worth an answer. Decoded slices borrow from
+ * the payload. Encoding appends to `out`, which the caller has cleared. */
 #ifndef NODE_PEER_FRAME_H_
 #define NODE_PEER_FRAME_H_
 

@@ -1,9 +1,9 @@
 /* The reply to a read, from a table that has reached the read's point.
  *
- * The table's own clock decides what is there, not the leader's: a lease that is due at the leader's
- * clock may still be renewed under the stamp of a next leader, so that calling it absent before an
- * entry has ended it would be a lie. The read waits for that instead (read_answer_shows_due). What
- * a lease has left is counted at the later of the two clocks. */
+ * The table's own clock decides what is there, not the leader's: a lease that is due at the
+ * leader's clock may still be renewed under the stamp of a next leader, so that calling it absent
+ * before an entry has ended it would be a lie. The read waits for that instead
+ * (read_answer_shows_due). What a lease has left is counted at the later of the two clocks. */
 #ifndef NODE_READ_ANSWER_H_
 #define NODE_READ_ANSWER_H_
 

@@ -153,8 +153,8 @@ bool reads_next_effect(struct reads *reads, uint64_t now_ns, struct read_effect 
     return false;
 }
 
-bool reads_reached(struct reads *reads, uint32_t round_idx, enum status status, uint64_t clock_ms,
-                   uint64_t now_ns, uint64_t *out_term)
+uint64_t reads_reached(struct reads *reads, uint32_t round_idx, enum status status,
+                       uint64_t clock_ms, uint64_t now_ns)
 {
     CHECK(round_idx < READS_ROUNDS_MAX);
     struct read_round *round = &reads->rounds[round_idx];
@@ -162,36 +162,34 @@ bool reads_reached(struct reads *reads, uint32_t round_idx, enum status status, 
           round->state == READ_ROUND_STATE_UNWANTED);
     if (round->state == READ_ROUND_STATE_UNWANTED) {
         round_end(round);
-        return false;
+        return 0;
     }
     if (status != STATUS_OK) {
         round_fail(reads, round, status);
         pause_before_retry(reads, now_ns);
-        return false;
+        return 0;
     }
     if (round->state == READ_ROUND_STATE_ASKED_HERE) {
         round->clock_ms = clock_ms;
     }
-    *out_term = round->term;
     reads->pause_ns = 0;
     round_answer(reads, round);
-    return true;
+    return round->term;
 }
 
-void reads_point(struct reads *reads, uint64_t ticket, enum status status, uint64_t index,
-                 uint64_t clock_ms, uint64_t now_ns)
+void reads_point(struct reads *reads, const struct reads_point_reply *reply, uint64_t now_ns)
 {
     struct read_round *round = round_asked_peer(reads);
-    if (round == NULL || round->ticket != ticket) {
+    if (round == NULL || round->ticket != reply->ticket) {
         return;
     }
-    if (status != STATUS_OK) {
-        round_fail(reads, round, status);
+    if (reply->status != STATUS_OK) {
+        round_fail(reads, round, reply->status);
         pause_before_retry(reads, now_ns);
         return;
     }
-    round->index = index;
-    round->clock_ms = clock_ms;
+    round->index = reply->index;
+    round->clock_ms = reply->clock_ms;
     round->state = READ_ROUND_STATE_POINT_KNOWN;
 }
 

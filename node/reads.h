@@ -1,16 +1,16 @@
 /* Reads that wait: for a read point, for the table to reach it, for a due lease to go, or for the
  * leader's answer.
  *
- *                          ┌─ leader here: ASKED_HERE ──────────────┐
- *   wanting ─► a round ────┤                                        ├─► answering ─► answered
- *      ▲       for all     └─ leader elsewhere: ASKED_PEER ─► WAITING┘       ▲ │
- *      │       that want one                                                 └─┴ due, ≤ 500 ms
+ *                         ┌─ leader here: ASKED_HERE ──────────────┐
+ *   wanting ─► a round ───┤                                        ├─► answering ─► answered
+ *      ▲       for all    └─ leader elsewhere: ASKED_PEER ─► WAITING      ▲ │
+ *      │       that want one                                              └─┘ due, <= 500 ms
  *      ├─ a node without a table: QUERY ─► the leader's reply
  *      └─ refused, lost, another leader: after a short pause
  *
  * One round serves every read that was there when it began; a node asks its leader for one point at
- * a time. A read that came from a peer is answered here or refused: nothing is passed on twice. Reads
- * change nothing, so that each step may be repeated at will. Pure: the caller carries out the
+ * a time. A read that came from a peer is answered here or refused: nothing is passed on twice.
+ * Reads change nothing, so that each step may be repeated at will. Pure: the caller carries out the
  * effects and knows the table. */
 #ifndef NODE_READS_H_
 #define NODE_READS_H_
@@ -94,14 +94,19 @@ void reads_want_probe(struct reads *reads);
 
 bool reads_next_effect(struct reads *reads, uint64_t now_ns, struct read_effect *out_effect);
 
-/* The replica's completion for a round: OK once its point is applied here. True when a point was
- * reached; then *out_term is the term of the leader that gave it. */
-bool reads_reached(struct reads *reads, uint32_t round, enum status status, uint64_t clock_ms,
-                   uint64_t now_ns, uint64_t *out_term);
+/* The replica's completion for a round: OK once its point is applied here. Returns the term of the
+ * leader that gave the point; 0 when none was reached. */
+uint64_t reads_reached(struct reads *reads, uint32_t round, enum status status, uint64_t clock_ms,
+                       uint64_t now_ns);
 
 /* A READ_POINT_REPLY, or why the frame was not sent. */
-void reads_point(struct reads *reads, uint64_t ticket, enum status status, uint64_t index,
-                 uint64_t clock_ms, uint64_t now_ns);
+struct reads_point_reply {
+    uint64_t ticket;
+    enum status status;
+    uint64_t index; /* OK only */
+    uint64_t clock_ms;
+};
+void reads_point(struct reads *reads, const struct reads_point_reply *reply, uint64_t now_ns);
 
 /* A QUERY_REPLY came: the request that it is for, which is given back; NULL when nobody waits for
  * it. With a status that is not OK the request stays here to ask again, and the result is NULL. */

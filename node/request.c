@@ -1,8 +1,8 @@
 /* Most requests have one key: one part, one outcome, a result of a few hundred bytes, all of which
  * have their place inside the struct. Only requests of many keys allocate.
  *
- * A result is decoded once, when it arrives, from a copy that does not move: its outcomes point into
- * the copy until the reply is carried away. */
+ * A result is decoded once, when it arrives, from a copy that does not move: its outcomes point
+ * into the copy until the reply is carried away. */
 #include "node/request.h"
 
 #include <stdlib.h>

@@ -94,8 +94,8 @@ void request_init(struct request *request);
 /* Frees what it owns and forgets everything; may be begun anew. */
 void request_clear(struct request *request);
 
-/* Take a request over: join repeats, cut parts. TOO_LARGE when its outcomes can't fit what an origin
- * may have unconfirmed; then the request is clear again. */
+/* Take a request over: join repeats, cut parts. TOO_LARGE when its outcomes can't fit what an
+ * origin may have unconfirmed; then the request is clear again. */
 NODISCARD enum status request_begin(struct request *request, const struct proto_request *asked,
                                     uint64_t deadline_ns);
 

@@ -6,17 +6,18 @@
  * It numbers what this node submits, (origin, sequence), and keeps the promises of "exactly once,
  * and nothing late" (docs/protocol.md):
  *
- *   - The origin is drawn by an entry of its own before anything else; nothing is submitted until its
- *     answer is here. When the state machine has forgotten the origin a new one is drawn: a part that
- *     was sent once goes again under it, one that was sent more often is UNKNOWN.
- *   - A request is numbered when all of its parts fit what an origin may have unconfirmed; until then
- *     it waits, unsent, in order of arrival. So no two large requests can block each other.
- *   - Each sending of a part has a fate of its own. "Not done" is said of one sending; as long as one
- *     of them may have been done the part stays so, until the state machine answers for its number.
+ *   - The origin is drawn by an entry of its own before anything else; nothing is submitted until
+ *     its answer is here. When the state machine has forgotten the origin a new one is drawn: a
+ *     part that was sent once goes again under it, one that was sent more often is UNKNOWN.
+ *   - A request is numbered when all of its parts fit what an origin may have unconfirmed; until
+ *     then it waits, unsent, in order of arrival. So no two large requests can block each other.
+ *   - Each sending of a part has a fate of its own. "Not done" is said of one sending; as long as
+ *     one of them may have been done the part stays so, until the state machine answers for its
+ *     number.
  *   - At its deadline a request is answered. A part of which some sending may have been done is
- *     UNKNOWN, and its number is settled: no deadline, sent again until answered. Meanwhile whatever
- *     the owner asks and every read of the keys is held back. A grant whose reply reached nobody is
- *     settled likewise.
+ *     UNKNOWN, and its number is settled: no deadline, sent again until answered. Meanwhile
+ *     whatever the owner asks and every read of the keys is held back. A grant whose reply reached
+ *     nobody is settled likewise.
  *   - A number is confirmed when its reply was wholly written, when it is settled, or when it is
  *     certain that no sending of it was or will be done.
  *

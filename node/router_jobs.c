@@ -51,7 +51,7 @@ void jobs_init(struct router *router)
     list_init(&router->answered_jobs);
     heap_init(&router->retries, retry_before);
     window_init(&router->window);
-    /* Tickets of an earlier life of this node must not fit: replies to them may still be under way. */
+    /* Tickets of an earlier life of this node must not fit: their replies may be under way. */
     router->generation = rng_next(&router->rng) / (2 * ROUTER_JOBS_MAX);
 }
 
@@ -260,7 +260,7 @@ static void sending_failed(struct router *router, struct job *job, uint32_t atte
     }
     if (job->kind == JOB_KIND_PART && job->open == 0 &&
         status_class(status) == STATUS_CLASS_NEVER) {
-        /* It was valid when it left; whoever refuses it for good is broken or of another version. */
+        /* Valid when it left: whoever refuses it for good is broken or of another version. */
         part_fail(router, job, STATUS_INTERNAL);
         return;
     }
@@ -496,8 +496,8 @@ static void settle_answered(struct router *router, struct job *job, struct slice
     }
 }
 
-/* No number of this origin is executed any more. What can have been sent at most never starts afresh;
- * what is under way waits for its own answer; what is being settled is settled. */
+/* No number of this origin is executed any more. A part none of whose sendings can have been done
+ * starts afresh; what is under way waits for its own answer; what is being settled is settled. */
 static void origin_lost(struct router *router, uint64_t origin)
 {
     if (router->origin != origin) {

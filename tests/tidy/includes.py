@@ -21,6 +21,7 @@ LIBRARIES = [
 
 # Files of node/ that decide and do nothing else.
 NODE_PURE = (r"node/(config|request|router|waiters|watchers|roles|members|metrics|address)\w*\.[ch]"
+             r"|node/(reads|holds|window|leadership|peer_frame)\.[ch]"
              r"|node/link_(frame|peers)\.[ch]"
              r"|node/gossip/(swim|suspicion|awareness|packet|seal)\.[ch]")
 CLIENT_PURE = r"client/(session|holding|protocol)\w*\.[ch]"
@@ -41,6 +42,9 @@ OURS = [
     (r"raft/replica\.h", r"fsm/.*"),
     (r"raft/.*", r"(raft|fsm)/.*"),
     (NODE_PURE, PURE_NODE_SEES + r"|node/transport\.h|" + NODE_PURE),
+    # As pure; they read the table and the bytes of commands.
+    (r"node/(read_answer|forwarder)\.[ch]",
+     r"fsm/.*|client/protocol\w*\.h|node/(peer_frame|read_answer|forwarder)\.h"),
     (r"node/(dispatch|node\w*)\.c", r"fsm/.*|node/.*|client/protocol\w*\.h|raft/replica\.h"),
     (r"node/(dispatch|node\w*)\.h", r"fsm/.*|node/.*|client/protocol\w*\.h"),
     (r"node/.*", PURE_NODE_SEES + r"|node/.*"),
