@@ -219,12 +219,11 @@ uint64_t origin_digest(const struct origin *origin)
 
 uint64_t origin_outcome_digest(const struct origin *origin, const struct origin_outcome *outcome)
 {
-    uint64_t digest = digest_slice(DIGEST_SEED_OUTCOME, origin_outcome_result(outcome));
-    digest = digest_slice(digest, origin_outcome_ns(outcome));
-    digest = digest_slice(digest, origin_outcome_grants(outcome));
-    uint64_t numbers[] = {origin->number,   outcome->sequence, outcome->index,
-                          outcome->place,   outcome->is_void,  outcome->ended,
-                          outcome->grant_count};
+    size_t len = outcome->result_len + outcome->ns_len + outcome->grants_len;
+    uint64_t digest = digest_slice(DIGEST_SEED_OUTCOME, slice_from(outcome->bytes, len));
+    uint64_t numbers[] = {origin->number,      outcome->sequence,   outcome->index,
+                          outcome->place,      outcome->is_void,    outcome->ended,
+                          outcome->result_len, outcome->grants_len, outcome->grant_count};
     return digest_numbers(digest, numbers, sizeof numbers / sizeof numbers[0]);
 }
 

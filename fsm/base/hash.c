@@ -11,6 +11,17 @@
 static uint32_t crc32c_portable(uint32_t crc, const uint8_t *bytes, size_t len);
 static uint64_t avalanche(uint64_t x);
 
+/* Little-endian, in one instruction where the machine is. */
+static inline uint64_t load_word(const uint8_t *at)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+    return word;
+}
+
 #if defined(__x86_64__)
 __attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, const uint8_t *bytes,
                                                                 size_t len)
@@ -44,11 +55,7 @@ uint64_t hash64(uint64_t seed, const void *bytes, size_t len)
     const uint8_t *at = bytes;
     uint64_t h = FNV_OFFSET ^ avalanche(seed);
     for (; len >= 8; at += 8, len -= 8) {
-        uint64_t word = 0;
-        for (unsigned i = 0; i < 8; i++) {
-            word |= (uint64_t)at[i] << (8 * i);
-        }
-        h = (h ^ word) * FNV_PRIME;
+        h = (h ^ load_word(at)) * FNV_PRIME;
         h ^= h >> 32;
     }
     for (; len > 0; at++, len--) {

@@ -167,9 +167,10 @@ static uint64_t prefix_of(struct slice key)
 {
     uint64_t prefix = 0;
     if (key.len >= 8) {
-        for (unsigned i = 0; i < 8; i++) {
-            prefix = prefix << 8 | key.base[i];
-        }
+        memcpy(&prefix, key.base, 8);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        prefix = __builtin_bswap64(prefix);
+#endif
         return prefix;
     }
     for (size_t i = 0; i < key.len; i++) {

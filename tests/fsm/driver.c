@@ -52,8 +52,6 @@ struct result driver_apply(struct driver *driver, const struct command *command)
     struct result result;
     assert_int_equal(result_decode(driver->results, buf_slice(&driver->bytes), &result),
                      STATUS_OK);
-    assert_int_equal(result.kind, command->op.kind);
-    assert_true(driver->bytes.len <= result_len_max(&command->op));
     return result;
 }
 
@@ -65,7 +63,10 @@ struct result driver_run(struct driver *driver, const struct op *op)
         command.sequence = ++driver->sequence;
         command.confirmed = driver->confirmed;
     }
-    return driver_apply(driver, &command);
+    struct result result = driver_apply(driver, &command);
+    assert_int_equal(result.kind, op->kind);
+    assert_true(driver->bytes.len <= result_len_max(op));
+    return result;
 }
 
 struct result driver_repeat(struct driver *driver, const struct op *op, uint64_t sequence)
