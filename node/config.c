@@ -1,7 +1,7 @@
 /* The table `specs` is everything there is to know of an option; file, command line, --help and the
  * printed configuration all walk over it.
  *
- * libconfig reads the file, after a scan of ours: it would wrap numbers of more than 18 digits,
+ * libconfig reads the file, after a scan of ours: it would wrap long numbers,
  * read further files for @include, and nest as deep as its stack goes. */
 #include "node/config.h"
 
@@ -20,6 +20,7 @@
 
 #define DIGITS_MAX 18u /* any such number fits 63 bits */
 #define FILE_NAME_SHOWN 256u
+#define FIELD_SHOWN 64u
 
 enum kind {
     KIND_PATH,      /* bytes without control characters, at least one */
@@ -163,6 +164,28 @@ static void say(struct config_error *out_error, const char *file, unsigned line,
     }
 }
 
+/* A number that is too long is named with its field and the field's rule, like any other value. */
+static void say_scan(struct config_error *out_error, const char *file,
+                     const struct config_scan *scan)
+{
+    char field[FIELD_SHOWN];
+    char text[CONFIG_ERROR_LEN];
+    size_t len = min_u64(scan->name.len, sizeof field - 1);
+    if (len > 0) {
+        memcpy(field, scan->name.base, len);
+    }
+    field[len] = '\0';
+    const struct spec *spec = scan->number.len > 0 ? find_spec(field, '_') : NULL;
+    if (spec == NULL) {
+        say(out_error, file, scan->line, scan->why);
+        return;
+    }
+    struct violation violation;
+    violation_set(&violation, spec->name, scan->number, spec->rule);
+    (void)snprintf(text, sizeof text, "%s: %s: %s", spec->name, violation.value, violation.rule);
+    say(out_error, file, scan->line, text);
+}
+
 void node_config_init(struct config *config)
 {
     *config = (struct config){
@@ -184,7 +207,7 @@ enum status node_config_text(struct config *config, const char *name, struct sli
     struct config_scan scan;
     config_scan(text, CONFIG_TEXT_LEN_MAX, &scan);
     if (scan.why != NULL) {
-        say(out_error, name, scan.line, scan.why);
+        say_scan(out_error, name, &scan);
         return STATUS_INVALID;
     }
     char *copy = malloc(text.len + 1);

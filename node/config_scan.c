@@ -1,8 +1,8 @@
 /* One pass with the lexical states of the file format. Line ends are LF or CR LF. */
 #include "node/config_scan.h"
 
-#define DIGITS_MAX 18u     /* any such number fits 63 bits */
-#define HEX_DIGITS_MAX 15u /* likewise */
+#define DIGITS_MAX 9u     /* any such number fits 31 bits */
+#define HEX_DIGITS_MAX 7u /* likewise */
 #define DEPTH_MAX 2u
 
 enum scan_state {
@@ -19,12 +19,16 @@ struct scanner {
     unsigned line;
     unsigned depth;
     const char *why;
+    struct slice name; /* the last one */
+    struct slice number;
 };
 
 static void scan_code(struct scanner *scanner);
+static void scan_name(struct scanner *scanner);
 static void scan_number(struct scanner *scanner);
 static bool next_is(const struct scanner *scanner, char next);
 static bool is_control(uint8_t byte);
+static bool is_letter(uint8_t byte);
 static bool is_digit(uint8_t byte);
 static bool is_hex_digit(uint8_t byte);
 
@@ -67,7 +71,12 @@ void config_scan(struct slice text, size_t len_max, struct config_scan *out_scan
             scanner.at++;
         }
     }
-    *out_scan = (struct config_scan){.why = scanner.why, .line = scanner.line};
+    *out_scan = (struct config_scan){
+        .why = scanner.why,
+        .line = scanner.line,
+        .name = scanner.name,
+        .number = scanner.number,
+    };
 }
 
 static void scan_code(struct scanner *scanner)
@@ -88,12 +97,27 @@ static void scan_code(struct scanner *scanner)
         }
     } else if (byte == '}' || byte == ']' || byte == ')') {
         scanner->depth -= scanner->depth > 0 ? 1 : 0;
+    } else if (is_letter(byte)) {
+        scan_name(scanner);
     } else if (is_digit(byte)) {
         scan_number(scanner);
     }
 }
 
-/* Stops at the last digit. A name's digits are counted as well; no option's name has that many. */
+/* Stops at its last byte. */
+static void scan_name(struct scanner *scanner)
+{
+    const uint8_t *base = scanner->text.base;
+    size_t start = scanner->at;
+    while (scanner->at + 1 < scanner->text.len &&
+           (is_letter(base[scanner->at + 1]) || is_digit(base[scanner->at + 1]) ||
+            base[scanner->at + 1] == '-' || base[scanner->at + 1] == '_')) {
+        scanner->at++;
+    }
+    scanner->name = slice_from(base + start, scanner->at + 1 - start);
+}
+
+/* Stops at the last digit. */
 static void scan_number(struct scanner *scanner)
 {
     const uint8_t *base = scanner->text.base;
@@ -101,6 +125,7 @@ static void scan_number(struct scanner *scanner)
     if (hex) {
         scanner->at++;
     }
+    size_t start = scanner->at - (hex ? 1 : 0);
     size_t count = hex ? 0 : 1;
     while (scanner->at + 1 < scanner->text.len &&
            (is_digit(base[scanner->at + 1]) || (hex && is_hex_digit(base[scanner->at + 1])))) {
@@ -108,7 +133,8 @@ static void scan_number(struct scanner *scanner)
         count++;
     }
     if (count > (hex ? HEX_DIGITS_MAX : DIGITS_MAX)) {
-        scanner->why = "a number of more than 18 digits";
+        scanner->why = "a number of more than 9 digits";
+        scanner->number = slice_from(base + start, scanner->at + 1 - start);
     }
 }
 
@@ -121,6 +147,11 @@ static bool next_is(const struct scanner *scanner, char next)
 static bool is_control(uint8_t byte)
 {
     return (byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r') || byte == 0x7f;
+}
+
+static bool is_letter(uint8_t byte)
+{
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
 }
 
 static bool is_digit(uint8_t byte)
