@@ -502,8 +502,8 @@ uint64_t replica_next_timer_ns(const struct replica *replica)
 
 bool replica_running(const struct replica *replica)
 {
-    return replica->state == REPLICA_STATE_RUNNING && !guard_failed(replica->guard) &&
-           !replica->close_begun;
+    return replica->state == REPLICA_STATE_RUNNING && !replica->close_begun &&
+           !guard_failed(replica->guard);
 }
 
 void replica_enter(struct replica *replica)
@@ -618,11 +618,11 @@ void replica_view(const struct replica *replica, struct replica_view *out_view)
 {
     const struct raft *raft = &replica->raft;
     *out_view = (struct replica_view){
-        .state = replica->state,
+        .state = replica->close_begun ? REPLICA_STATE_CLOSED : replica->state,
         .node_id = replica->identity.node_id,
         .identity = replica->identity.cluster,
     };
-    if (replica->state != REPLICA_STATE_RUNNING) {
+    if (out_view->state != REPLICA_STATE_RUNNING) {
         return;
     }
     for (unsigned i = 0; i < raft->configuration.n; i++) {
@@ -667,7 +667,7 @@ void replica_stats(const struct replica *replica, struct replica_stats *out_stat
 
 const struct fsm *replica_fsm(const struct replica *replica)
 {
-    return replica->state == REPLICA_STATE_RUNNING ? replica->adapter.fsm : NULL;
+    return replica_running(replica) ? replica->adapter.fsm : NULL;
 }
 
 /* Call on_view when something changed that others act upon; indexes move all the time. */

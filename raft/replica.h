@@ -46,7 +46,7 @@ enum replica_state {
     REPLICA_STATE_EMPTY,   /* the data directory belongs to no cluster yet */
     REPLICA_STATE_RUNNING,
     REPLICA_STATE_FAILED,  /* fail-stop; see on_fatal */
-    REPLICA_STATE_CLOSED,
+    REPLICA_STATE_CLOSED,  /* or closing */
 };
 
 /* What others need to know of it, cheap to ask at any time. */
@@ -165,7 +165,7 @@ void replica_stats(const struct replica *replica, struct replica_stats *out_stat
 /* Members of the current configuration, at most REPLICA_MEMBERS_MAX; returns how many. */
 unsigned replica_members(const struct replica *replica, struct replica_member *out_members);
 
-/* The table, for reads after a read point; NULL while EMPTY or FAILED. */
+/* The table, for reads after a read point; NULL unless RUNNING. */
 const struct fsm *replica_fsm(const struct replica *replica);
 
 /* --- Time and transport */

@@ -26,7 +26,7 @@ static const char *role_name(enum replica_member_role role);
 
 unsigned replica_members(const struct replica *replica, struct replica_member *out_members)
 {
-    if (replica->state != REPLICA_STATE_RUNNING) {
+    if (!replica_running(replica)) {
         return 0;
     }
     const struct raft *raft = &replica->raft;
