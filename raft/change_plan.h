@@ -8,7 +8,8 @@
  *
  *   - on quiet ground only: no change under way, the leader serves, and every voter that would
  *     remain has the entry of the last change on its disk
- *   - a node goes spare -> standby -> voter; it becomes a voter when its log is close to the leader's
+ *   - a node goes spare -> standby -> voter; it becomes a voter when its log is close to the
+ *     leader's
  *   - the number of voters is odd at rest. Two candidates must have caught up before the first is
  *     promoted, the second follows at once, and if it does not, the first becomes a standby again:
  *     with two voters either one's death stops the cluster

@@ -86,6 +86,9 @@ struct disk {
     uint64_t ticket;     /* drawn last */
     uint64_t log_ticket; /* libraft's write in flight, or 0 */
     unsigned log_in_flight;
+    uint64_t log_submitted_ns; /* of the one in flight; these three are for metrics alone */
+    uint64_t log_last_ns;
+    uint64_t log_max_ns;
     uint64_t probe_ticket; /* our write in flight, or 0 */
     bool reserve_present;
     bool reserve_given; /* back to the file system, for want of space */
@@ -547,10 +550,14 @@ static void on_trace(struct raft_tracer *tracer, int type, const void *info)
     if (type == RAFT_UV_TRACER_WRITE_SUBMIT) {
         if (disk->log_in_flight++ == 0) {
             disk->log_ticket = ++disk->ticket;
+            disk->log_submitted_ns = uv_hrtime();
         }
     } else if (type == RAFT_UV_TRACER_WRITE_COMPLETE) {
         CHECK(disk->log_in_flight > 0);
         disk->log_in_flight--;
+        disk->log_last_ns = uv_hrtime() - disk->log_submitted_ns;
+        disk->log_max_ns = max_u64(disk->log_max_ns, disk->log_last_ns);
+        disk->log_submitted_ns = uv_hrtime();
         disk->log_ticket = disk->log_in_flight > 0 ? ++disk->ticket : 0;
     } else if (type == RAFT_TRACER_DIAGNOSTIC) {
         const struct raft_tracer_info *diagnostic = info;
@@ -755,6 +762,12 @@ uint64_t disk_oldest_write(const struct disk *disk)
         return disk->log_ticket + disk->probe_ticket;
     }
     return min_u64(disk->log_ticket, disk->probe_ticket);
+}
+
+void disk_write_times(const struct disk *disk, uint64_t *out_last_us, uint64_t *out_max_us)
+{
+    *out_last_us = disk->log_last_ns / 1000;
+    *out_max_us = disk->log_max_ns / 1000;
 }
 
 bool disk_low(const struct disk *disk)

@@ -89,6 +89,9 @@ void disk_tick(struct disk *disk, uint64_t now_ns, bool append_waits);
 /* For guard_watch(): the oldest write in flight, libraft's or our own; 0 for none. */
 uint64_t disk_oldest_write(const struct disk *disk);
 
+/* How long libraft's last write to the log took, and its longest one, in microseconds. */
+void disk_write_times(const struct disk *disk, uint64_t *out_last_us, uint64_t *out_max_us);
+
 /* The disk is full, or nearly: the reserve was given back and is not there again yet, or libraft
  * has less than 8 MiB of prepared segments and no room for more. */
 bool disk_low(const struct disk *disk);

@@ -83,8 +83,8 @@ static int on_apply(struct raft_fsm *raft_fsm, const struct raft_buffer *bytes, 
     return 0;
 }
 
-/* libraft labels the snapshot with its commit index, which may lag behind what is applied (L1): then
- * the entries between would be applied twice after a restore. */
+/* libraft labels the snapshot with its commit index, which may lag behind what is applied (L1):
+ * then the entries between would be applied twice after a restore. */
 static int on_snapshot(struct raft_fsm *raft_fsm, struct raft_buffer *buffers[], unsigned *count)
 {
     struct fsm_adapter *adapter = adapter_of(raft_fsm);

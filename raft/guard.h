@@ -155,8 +155,8 @@ NODISCARD int guard_assign(struct guard *guard, struct raft_change *request, raf
 
 /* The link to `peer` broke or fell silent. If that is the leader this node follows, the hint is
  * forgotten at once, so that others' pre-votes are granted. True if it is a voter: then the owner
- * calls guard_campaign() after *out_delay_ns. False (nothing to do) in every other case, so also for
- * the second link that breaks before a new leader is known. */
+ * calls guard_campaign() after *out_delay_ns. False (nothing to do) in every other case, so also
+ * for the second link that breaks before a new leader is known. */
 bool guard_leader_link_lost(struct guard *guard, raft_id peer, uint64_t *out_delay_ns);
 
 /* Stand for election now (pre-vote first), if still a voting follower without a leader. */

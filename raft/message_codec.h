@@ -2,8 +2,9 @@
  *
  * Six kinds are libraft's own messages, the others are ours: confirmation rounds of reads, and the
  * pieces of a snapshot. Layout, all numbers little-endian: format version (1 byte), kind (1 byte),
- * libraft's version of the message (1 byte), flags (1 byte), CRC-32C of all the rest (4 bytes), then
- * the fields of the kind in the order of their declaration. docs/protocol.md lists them; golden bytes pin them.
+ * libraft's version of the message (1 byte), flags (1 byte), CRC-32C of all the rest (4 bytes),
+ * then the fields of the kind in the order of their declaration. docs/protocol.md lists them;
+ * golden bytes pin them.
  *
  * A decoder meets bytes of another process, so that nothing is trusted: every length and count is
  * compared with what is there before it is used, and whatever libraft would take on trust (it

@@ -134,10 +134,10 @@ struct replica_config {
     uint64_t birth_token_floor;
 };
 
-/* Open the data directory: lock it, read the identity, check every file before libraft sees it, and,
- * when the node belongs to a cluster, start. On failure a sentence in out_why (len >= 256): STATUS_IN_USE
- * ("in use by pid N"), STATUS_CORRUPT (file and offset), STATUS_INCOMPATIBLE (both versions),
- * STATUS_IO. Files are as they were after each of these. */
+/* Open the data directory: lock it, read the identity, check every file before libraft sees it,
+ * and, when the node belongs to a cluster, start. On failure a sentence in out_why (len >= 256):
+ * STATUS_IN_USE ("in use by pid N"), STATUS_CORRUPT (file and offset), STATUS_INCOMPATIBLE (both
+ * versions), STATUS_IO. Files are as they were after each of these. */
 NODISCARD enum status replica_open(const struct replica_config *config,
                                    const struct replica_callbacks *callbacks, char *out_why,
                                    struct replica **out_replica);
@@ -228,8 +228,8 @@ struct replica_read {
 };
 
 /* A read point of a confirmation round that starts after this call (leader only; refused with
- * NOT_LEADER, NOT_SERVING, CLOSING, QUARANTINED). Completes once this node has applied the index: OK, or
- * NOT_LEADER / NO_QUORUM (reads change nothing, so none of these is MAYBE). */
+ * NOT_LEADER, NOT_SERVING, CLOSING, QUARANTINED). Completes once this node has applied the
+ * index: OK, or NOT_LEADER / NO_QUORUM (reads change nothing, so none of these is MAYBE). */
 NODISCARD enum status replica_read_start(struct replica *replica, struct replica_read *read);
 
 /* Complete once this node has applied `point.index` (set by the caller in the read): the follower's

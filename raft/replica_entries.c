@@ -1,7 +1,7 @@
 /* How commands become entries, and entries results.
  *
- * A new leader first appends an entry of its own and serves only once that is applied: until then it
- * does not know what is committed, and its clock may not run. That entry carries the clock as
+ * A new leader first appends an entry of its own and serves only once that is applied: until then
+ * it does not know what is committed, and its clock may not run. That entry carries the clock as
  * applied so far, which moves nothing, and the cluster's birth where there was none.
  *
  * Results are collected while libraft applies an entry, and handed out when it calls back for it:

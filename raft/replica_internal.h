@@ -1,6 +1,7 @@
 /* What the files of the replica share: one struct and who does what with it.
  *
- *   replica.c          life cycle, the turn, view and numbers
+ *   replica.c          life cycle
+ *   replica_turn.c     the turn, view and numbers
  *   replica_entries.c  leadership: own-term barrier, entries, stamps, completions
  *   replica_reads.c    confirmation rounds and waiting for an index
  *   replica_members.c  members, the next change, transfer of leadership
@@ -30,8 +31,8 @@ _Static_assert(MESSAGE_PEER_LEN_MAX <= REPLICA_MESSAGE_LEN_MAX, "the transport c
 _Static_assert(REPLICA_MEMBERS_MAX <= MESSAGE_MEMBERS_MAX, "a configuration can be sent");
 _Static_assert(REPLICA_MEMBERS_MAX <= READ_INDEX_VOTERS_MAX, "every voter can be asked");
 
-/* libraft's own settings that are not the user's (rule 20): messages follow at once instead of at the
- * next tick, and a promotion that stalls is given up before the leader would step down. */
+/* libraft's own settings that are not the user's (rule 20): messages follow at once instead of
+ * at the next tick, and a promotion that stalls is given up before the leader would step down. */
 #define REPLICA_HEARTBEAT_MS 5u
 #define REPLICA_CATCH_UP_MS 300u
 
@@ -151,6 +152,17 @@ struct replica {
 
 /* --- replica.c */
 
+/* Everything that waits ends before libraft closes; what is in flight ends inside raft_close. */
+void replica_close_begin(struct replica *replica);
+
+/* After a fail-stop: complete what is pending, for which nobody will answer. */
+void replica_abandon(struct replica *replica);
+
+/* How many entries stay in the log after a snapshot, for this mean length (rule 14). */
+unsigned replica_trailing_entries(const struct replica_config *config, uint64_t entry_len);
+
+/* --- replica_turn.c */
+
 /* The clock, never going back. */
 uint64_t replica_now(struct replica *replica);
 
@@ -176,7 +188,8 @@ void replica_entries_role(struct replica *replica, uint64_t now_ns);
 void replica_entries_turn(struct replica *replica, uint64_t now_ns);
 uint64_t replica_entries_timer_ns(const struct replica *replica);
 
-/* Complete what waits to be submitted, and, when libraft can't do it any more, what is in flight. */
+/* Complete what waits to be submitted, and, when libraft can't do it any more, what is in
+ * flight. */
 void replica_entries_drop_waiting(struct replica *replica, enum status status);
 void replica_entries_abandon(struct replica *replica);
 

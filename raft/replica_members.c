@@ -1,9 +1,9 @@
 /* Members: who they are, the one change that runs, and the transfer of leadership.
  *
- * The plan decides (change_plan.h), this file asks libraft and waits. Three ways in which libraft may
- * never call back for a change are closed here: a refused assignment (the guard's cure L8), a
- * catch-up that ended well and whose entry then found no room, and the loss of leadership, of which
- * libraft does tell. */
+ * The plan decides (change_plan.h), this file asks libraft and waits. Three ways in which
+ * libraft may never call back for a change are closed here: a refused assignment (the guard's
+ * cure L8), a catch-up that ended well and whose entry then found no room, and the loss of
+ * leadership, of which libraft does tell. */
 #include "raft/replica_internal.h"
 
 #include <inttypes.h>

@@ -11,7 +11,8 @@
 
 #include "tests/raft/one_node.h"
 
-/* Node 2 is no voter of the configuration {1: voter, 2: spare} that it knows, and follows node 1. */
+/* Node 2 is no voter of the configuration {1: voter, 2: spare} that it knows, and follows node
+ * 1. */
 static struct one_node *follower(unsigned cures)
 {
     struct one_node *node = calloc(1, sizeof(*node));

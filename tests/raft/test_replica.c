@@ -510,8 +510,8 @@ static void test_replica__full_disks_are_not_done_and_the_clock_stands_still(voi
     world_deinit(&world);
 }
 
-/* A candidate dies somewhere between two promotions. Whatever was under way, once it is back there is
- * a leader again, three vote, and never did the cluster stay at two voters. */
+/* A candidate dies somewhere between two promotions. Whatever was under way, once it is back
+ * there is a leader again, three vote, and never did the cluster stay at two voters. */
 static void test_replica__growth_survives_the_death_of_a_candidate(void **state)
 {
     (void)state;
