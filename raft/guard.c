@@ -145,7 +145,6 @@ void guard_fail(struct guard *guard, enum status status, const char *detail)
     if (guard->failed) {
         return;
     }
-    (void)guard_durable_index(guard); /* the last time that libraft can be asked */
     guard->failed = true;
     guard->backend->data = NULL;
     guard->options.on_fatal(guard->options.ctx, status,
@@ -928,6 +927,7 @@ void guard_end_turn(struct guard *guard)
     if (guard->failed || guard->closing) {
         return;
     }
+    (void)guard_durable_index(guard); /* between steps; inside one it could count too much */
     guard_flush_sends(guard, 0);
     guard_serve_gets(guard);
 }
@@ -999,6 +999,8 @@ size_t guard_pending_len(const struct guard *guard)
     return guard->pending_len;
 }
 
+/* Not inside a step of libraft: there the commit index may already count entries that are about to
+ * replace what is persisted. */
 raft_index guard_durable_index(struct guard *guard)
 {
     const struct raft *raft = guard_raft(guard);
