@@ -348,6 +348,9 @@ static void on_turn_end(void *ctx, uint64_t now_ns)
     if (node->api != NULL) {
         api_flush(node->api);
     }
+    if (node->phase == NODE_PHASE_CLOSING || node->failed) {
+        return; /* this very turn ended the last call, and the timers with it */
+    }
     loop_timer_set(node->timer, min_u64(dispatch_next_timer_ns(node->dispatch),
                                         replica_next_timer_ns(node->replica)));
 }
