@@ -20,10 +20,11 @@ def boot_ns():
 class ApiError(Exception):
     """The node answered with an error, or not at all (code CONNECTION or TIMEOUT)."""
 
-    def __init__(self, code, text):
+    def __init__(self, code, text, names=None):
         super().__init__(f"{code}: {text}")
         self.code = code
         self.text = text
+        self.names = names or {}  # the error as the node sent it
 
 
 class Reply:

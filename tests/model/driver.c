@@ -170,6 +170,7 @@ static void read_field(struct driver *driver, struct command *command, const cha
         {"c", &command->confirmed},
         {"ttl", &op->ttl_ms},
         {"grace", &op->grace_ms},
+        {"grace_ms", &op->grace_ms},
         {"version", &op->set_version},
         {"node", &op->node_id},
         {"nonce", &op->nonce},
@@ -193,6 +194,8 @@ static void read_field(struct driver *driver, struct command *command, const cha
         op->ns = unescape(value);
     } else if (strcmp(name, "owner") == 0) {
         op->owner = unescape(value);
+    } else if (strcmp(name, "adopt") == 0) {
+        op->adopt = number(value) != 0;
     } else if (strcmp(name, "destroy") == 0) {
         op->destroy = number(value) != 0;
     } else if (strcmp(name, "reestablish") == 0) {
