@@ -215,6 +215,12 @@ bool message_configuration_valid(struct slice bytes)
             }
         }
     }
+    /* Padded with zeros to a multiple of 8, and not further. */
+    for (size_t i = 0; i < reader.left; i++) {
+        if (reader.at[i] != 0) {
+            return false;
+        }
+    }
     return reader.left < 8;
 }
 

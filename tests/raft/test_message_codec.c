@@ -424,6 +424,9 @@ static void test_message_codec__configurations_are_checked_to_the_end(void **sta
     for (size_t len = 0; len < bytes.len; len++) {
         assert_false(message_configuration_valid(slice_from(base, len)));
     }
+    base[bytes.len - 1] = 1; /* padding is zeros */
+    assert_false(message_configuration_valid(slice_from(base, bytes.len)));
+    base[bytes.len - 1] = 0;
     base[1] = 5; /* one server more than there is: libraft would read on */
     assert_false(message_configuration_valid(slice_from(base, bytes.len)));
     base[1] = 0;
