@@ -95,6 +95,9 @@ enum option_group {
  * usage, and why was said. */
 bool options_parse(struct cli *cli, unsigned groups, int argc, char **argv);
 
+/* How many of the first arguments are options and their values: what may stand before the command. */
+int options_leading(int argc, char **argv);
+
 /* A whole number in decimal digits and nothing else. */
 bool parse_u64(const char *text, uint64_t *out_value);
 
@@ -124,7 +127,10 @@ json_t *json_of_field(const struct tenure_field *field);
 void json_set_bytes(json_t *object, const char *name, const void *bytes, size_t len);
 void json_set_position(json_t *object, const struct tenure_reply *reply);
 
-/* Print the object on one line and free it. */
+/* Print the value in plain ASCII without controls. */
+void json_write(const json_t *value);
+
+/* The same on a line of its own, and free it. */
 void json_print(json_t *object);
 
 void print_fields(const struct tenure_reply *reply);

@@ -54,6 +54,7 @@ static const struct command commands[] = {
 
 static bool outputs_open(void);
 static void usage(FILE *out);
+static enum exit_code dispatch(int argc, char **argv);
 static const struct command *find(int argc, char **argv, int *out_words);
 static enum exit_code run(const struct command *command, int argc, char **argv);
 
@@ -71,15 +72,7 @@ int main(int argc, char **argv)
         usage(stdout);
         code = EXIT_CODE_DONE;
     } else {
-        int words = 0;
-        const struct command *command = find(argc - 1, argv + 1, &words);
-        if (command == NULL) {
-            complain(argc > 1 ? "unknown command" : "name a command",
-                     argc > 1 ? argv[1] : NULL);
-            usage(stderr);
-        } else {
-            code = run(command, argc - 1 - words, argv + 1 + words);
-        }
+        code = dispatch(argc - 1, argv + 1);
     }
     if (fflush(stdout) != 0 || ferror(stdout)) {
         complain("INTERNAL: standard output", strerror(errno));
@@ -116,6 +109,23 @@ static void usage(FILE *out)
                 command->words[1] == NULL ? "" : " ",
                 command->words[1] == NULL ? "" : command->words[1], command->help);
     }
+}
+
+/* Options may stand before the command, as people know it from other tools: they are put behind its
+ * words, where they are read. */
+static enum exit_code dispatch(int argc, char **argv)
+{
+    int leading = options_leading(argc, argv);
+    int words = 0;
+    const struct command *command = find(argc - leading, argv + leading, &words);
+    if (command == NULL) {
+        complain(leading < argc ? "unknown command" : "name a command",
+                 leading < argc ? argv[leading] : NULL);
+        usage(stderr);
+        return EXIT_CODE_USAGE;
+    }
+    memmove(argv + words, argv, (size_t)leading * sizeof *argv);
+    return run(command, argc - words, argv + words);
 }
 
 static const struct command *find(int argc, char **argv, int *out_words)

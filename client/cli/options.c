@@ -109,6 +109,18 @@ bool options_parse(struct cli *cli, unsigned groups, int argc, char **argv)
     return ranges(cli);
 }
 
+int options_leading(int argc, char **argv)
+{
+    int at = 0;
+    while (at < argc && argv[at][0] == '-' && argv[at][1] == '-') {
+        const char *value = NULL;
+        const struct option *option = find(argv[at], &value);
+        bool separate = option != NULL && option->kind != OPTION_KIND_FLAG && value == NULL;
+        at += separate && at + 1 < argc ? 2 : 1;
+    }
+    return at;
+}
+
 bool parse_u64(const char *text, uint64_t *out_value)
 {
     uint64_t value = 0;

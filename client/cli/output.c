@@ -6,6 +6,7 @@
 
 static unsigned decode(const unsigned char *bytes, size_t len, uint32_t *out_code);
 static bool dangerous(uint32_t code);
+static int on_json(const char *text, size_t len, void *ctx);
 
 void print_text(FILE *out, const char *text)
 {
@@ -176,9 +177,14 @@ void json_set_position(json_t *object, const struct tenure_reply *reply)
     }
 }
 
+void json_write(const json_t *value)
+{
+    (void)json_dump_callback(value, on_json, stdout, JSON_ENSURE_ASCII);
+}
+
 void json_print(json_t *object)
 {
-    (void)json_dumpf(object, stdout, JSON_ENSURE_ASCII);
+    json_write(object);
     fputc('\n', stdout);
     json_decref(object);
 }
@@ -234,4 +240,20 @@ static bool dangerous(uint32_t code)
            code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
            (code >= 0x2066 && code <= 0x2069) || code == 0xfeff ||
            (code >= 0xfff9 && code <= 0xfffb) || (code >= 0xe0000 && code <= 0xe007f);
+}
+
+/* DEL is ASCII and would be printed as it is. It can only stand inside a text. */
+static int on_json(const char *text, size_t len, void *ctx)
+{
+    for (size_t at = 0; at < len;) {
+        const char *del = memchr(text + at, 0x7f, len - at);
+        size_t plain = del == NULL ? len - at : (size_t)(del - (text + at));
+        (void)fwrite(text + at, 1, plain, ctx);
+        at += plain;
+        if (del != NULL) {
+            fputs("\\u007f", ctx);
+            at++;
+        }
+    }
+    return 0;
 }

@@ -78,7 +78,7 @@ enum exit_code command_list(struct cli *cli)
             fputs(first ? "{\"leases\": [" : ", ", stdout);
             first = false;
             json_t *lease = json_of_lease(&reply->leases[i]);
-            (void)json_dumpf(lease, stdout, JSON_ENSURE_ASCII);
+            json_write(lease);
             json_decref(lease);
         }
         more = reply->more && reply->lease_count > 0 && !options->has_limit && !ferror(stdout);
