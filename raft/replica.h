@@ -6,7 +6,8 @@
  * opens no socket and has no thread: the owner
  *
  *   - passes received bytes in (replica_receive) and carries sent ones away (callback `send`)
- *   - calls replica_turn once at the end of every loop turn, and after every timer
+ *   - calls replica_turn at the end of every loop turn: after polling and again before it, since
+ *     libraft's timers run between the two; a turn with nothing to do costs next to nothing
  *   - arms one timer for replica_next_timer_ns
  *
  * An accepted operation completes exactly once, never inside the accepting call. After `on_fatal`
@@ -98,15 +99,17 @@ struct replica_callbacks {
      * `bulk` bytes (snapshot chunks) may wait behind everything else. */
     bool (*send)(void *ctx, uint64_t peer_id, bool bulk, struct slice bytes);
 
-    /* Role, term, leader hint, serving, membership or state changed. Ask replica_view. */
+    /* Role, term, leader hint, serving, membership or state changed. Ask replica_view. Called from
+     * replica_turn only. */
     void (*on_view)(void *ctx);
 
     /* An entry of ours was applied (or, with `changes` NULL, a snapshot was installed and anything
      * may have changed). Do not call back into the replica from here but for views and reads of
-     * the table. */
+     * the table. Not called for what is applied inside replica_open. */
     void (*on_applied)(void *ctx, uint64_t index, const struct changes *changes);
 
-    /* Fail-stop: this node can't be sure of its disk or its state any more. */
+    /* Fail-stop: this node can't be sure of its disk or its state any more. Called once, possibly
+     * from inside libraft: end the process or write it down, but don't call the replica. */
     void (*on_fatal)(void *ctx, enum status status, const char *detail);
 
     /* One line worth a person's eye; `level` 0 error, 1 warning, 2 info. */
@@ -142,8 +145,10 @@ NODISCARD enum status replica_open(const struct replica_config *config,
                                    const struct replica_callbacks *callbacks, char *out_why,
                                    struct replica **out_replica);
 
-/* Close in order: pending operations end, libraft closes, handles close, then `cb` once. Free with
- * replica_destroy afterwards. */
+/* Close in order: pending operations end, libraft closes, handles close, then `cb` once, possibly
+ * before this returns. Allowed in a completion; it then begins when that has returned. Free with
+ * replica_destroy afterwards. Of a FAILED replica only its own memory could be freed and is not:
+ * libraft's handles point there, and the directory stays locked until the process ends. */
 typedef void (*replica_close_cb)(void *ctx);
 void replica_close(struct replica *replica, replica_close_cb cb, void *ctx);
 void replica_destroy(struct replica *replica);
