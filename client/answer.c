@@ -1,6 +1,6 @@
-/* A reply is one allocation: the struct, its arrays, then its texts with a NUL each. A text takes at
- * least one byte of header in its message, so that the texts of a message with their NULs are never
- * longer than the message. */
+/* A reply is one allocation: the struct, its arrays, then its texts with a NUL each. A text takes
+ * at least one byte of header in its message, so that the texts of a message with their NULs are
+ * never longer than the message. */
 #include "client/answer.h"
 
 #include <stdarg.h>
@@ -239,8 +239,7 @@ static void fill_lease(struct arena *arena, const struct lease_view *from, uint6
     to->identity = copy_bytes(arena, from->identity, &to->identity_len);
 }
 
-static void fill_field(struct arena *arena, const struct proto_field *from,
-                       struct tenure_field *to)
+static void fill_field(struct arena *arena, const struct proto_field *from, struct tenure_field *to)
 {
     to->name = copy_text(arena, from->name);
     to->is_flag = from->kind == PROTO_VALUE_KIND_BOOL;

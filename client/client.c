@@ -17,14 +17,15 @@
 #include "client/session.h"
 #include "client/tenure_admin.h"
 
-#define IDLE_MAX 64u                    /* connections that are kept while no call uses them */
-#define SEAT_LEN_MAX (256u * 1024u)     /* a seat that grew beyond gives its memory back */
-#define ANSWER_GRACE_NS (50 * NS_PER_MS) /* a node that gives up at the deadline says so just after it */
-#define HOST_LEN_MAX 200u               /* of a host's name in an owner */
-#define UUID_LEN 36u
+#define IDLE_MAX     64u            /* connections that are kept while no call uses them */
+#define SEAT_LEN_MAX (256u * 1024u) /* a seat that grew beyond gives its memory back */
+#define ANSWER_GRACE_NS                                                                            \
+    (50 * NS_PER_MS)          /* a node that gives up at the deadline says so just after it */
+#define HOST_LEN_MAX     200u /* of a host's name in an owner */
+#define UUID_LEN         36u
 #define RULE_DEADLINE_MS "must be a whole number of milliseconds in 10..60000"
-#define RULE_SOCKET "must be a path of 1..107 bytes"
-#define SOCKET_LEN_MAX 107u
+#define RULE_SOCKET      "must be a path of 1..107 bytes"
+#define SOCKET_LEN_MAX   107u
 
 struct seat {
     pid_t pid; /* that opened the connection */
@@ -176,12 +177,12 @@ void tenure_reply_free(struct tenure_reply *reply)
     free(reply);
 }
 
-#define LEASE_CALL(name, METHOD)                                                                  \
-    enum tenure_error tenure_##name(struct tenure_client *client, const struct tenure_call *call, \
-                                    struct tenure_reply **out_reply,                              \
-                                    struct tenure_failure *out_failure)                           \
-    {                                                                                             \
-        return lease_call(client, PROTO_METHOD_##METHOD, call, out_reply, out_failure);           \
+#define LEASE_CALL(name, METHOD)                                                                   \
+    enum tenure_error tenure_##name(struct tenure_client *client, const struct tenure_call *call,  \
+                                    struct tenure_reply **out_reply,                               \
+                                    struct tenure_failure *out_failure)                            \
+    {                                                                                              \
+        return lease_call(client, PROTO_METHOD_##METHOD, call, out_reply, out_failure);            \
     }
 
 LEASE_CALL(take, TAKE)
@@ -483,7 +484,8 @@ static enum session_event perform_receive(struct exchange *exchange, enum status
     }
 }
 
-/* True when this message ends the waiting: it is our reply, speaks of the connection, or is none. */
+/* True when this message ends the waiting: it is our reply, speaks of the connection, or is none.
+ */
 static bool read_message(struct exchange *exchange, struct slice message,
                          enum session_event *out_event, enum status *out_status)
 {

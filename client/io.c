@@ -11,7 +11,7 @@
 #include "fsm/base/units.h"
 
 #define RECEIVE_LEN (64u * 1024u)
-#define NS_PER_S 1000000000ull
+#define NS_PER_S    1000000000ull
 
 static enum status system_connect(void *ctx, const char *path, int *out_conn);
 static enum status system_send(void *ctx, int conn, struct slice bytes, uint64_t deadline_ns);

@@ -22,7 +22,8 @@ struct io {
      * DEADLINE then says that the connection is idle and healthy. */
     enum status (*receive)(void *ctx, int conn, struct buf *in, uint64_t deadline_ns);
 
-    /* `ours` is false in a child of the process that opened it: then the connection itself lives on. */
+    /* `ours` is false in a child of the process that opened it: then the connection itself lives
+     * on. */
     void (*close)(void *ctx, int conn, bool ours);
 
     uint64_t (*now)(void *ctx); /* CLOCK_BOOTTIME, ns */

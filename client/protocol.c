@@ -1,8 +1,8 @@
 /* What both ends of the local API share: where a message ends, the names of the methods, memory.
  *
- * A message ends where its MessagePack object ends; mp_scan() finds that without allocating, so that
- * a header that promises four billion elements costs nothing (hazard I1). Objects are then laid out
- * by msgpack-c in a zone that is cleared and used again: no allocation per message. */
+ * A message ends where its MessagePack object ends; mp_scan() finds that without allocating, so
+ * that a header that promises four billion elements costs nothing (hazard I1). Objects are then
+ * laid out by msgpack-c in a zone that is cleared and used again: no allocation per message. */
 #include "client/protocol.h"
 
 #include <stdlib.h>

@@ -16,9 +16,9 @@
 #include "fsm/base/violation.h"
 #include "fsm/types.h"
 
-#define PROTOCOL_VERSION 1u
+#define PROTOCOL_VERSION   1u
 #define PROTOCOL_DEPTH_MAX 8u
-#define PROTO_RULE_LIMIT "must be a whole number in 1..1000"
+#define PROTO_RULE_LIMIT   "must be a whole number in 1..1000"
 
 enum proto_method {
     PROTO_METHOD_HELLO = 1, /* versions and identity; optional, may come first */
@@ -68,8 +68,8 @@ struct proto_request {
 
     bool has_token_floor; /* cluster_init */
     uint64_t token_floor;
-    uint64_t voters_wanted; /* cluster_init; 0: default */
-    uint64_t node_id;       /* cluster_transfer; 0: any */
+    uint64_t voters_wanted;  /* cluster_init; 0: default */
+    uint64_t node_id;        /* cluster_transfer; 0: any */
     uint32_t client_version; /* any method: 0 if not said */
 };
 
@@ -144,9 +144,10 @@ struct proto_decoder;
 struct proto_decoder *proto_decoder_create(void);
 void proto_decoder_destroy(struct proto_decoder *decoder);
 
-/* --- The node's end. `bytes` is one whole message. OK; INVALID or INCOMPATIBLE with out_request->id
- * set (answer with an error); MALFORMED when not even an id is known (close). `now_ns` judges the
- * deadline (DEADLINE_MS_MIN..DEADLINE_MS_MAX from now; one that has passed is left to the caller). */
+/* --- The node's end. `bytes` is one whole message. OK; INVALID or INCOMPATIBLE with
+ * out_request->id set (answer with an error); MALFORMED when not even an id is known (close).
+ * `now_ns` judges the deadline (DEADLINE_MS_MIN..DEADLINE_MS_MAX from now; one that has passed is
+ * left to the caller). */
 NODISCARD enum status proto_decode_request(struct proto_decoder *decoder, struct slice bytes,
                                            uint64_t now_ns, struct proto_request *out_request,
                                            struct violation *out_violation);

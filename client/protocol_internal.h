@@ -11,16 +11,17 @@ struct msgpack_zone;
 
 /* First element of a message (MessagePack-RPC). */
 #define PROTO_TYPE_REQUEST 0u
-#define PROTO_TYPE_REPLY 1u
+#define PROTO_TYPE_REPLY   1u
 
-/* Objects in one message. A key of a request is a map of four names, a newer client may know as many
- * again; an outcome is a map of ten with a holder of four in it. Beside them: metrics and members. */
-#define PROTO_PARAMS_MAX 64u
+/* Objects in one message. A key of a request is a map of four names, a newer client may know as
+ * many again; an outcome is a map of ten with a holder of four in it. Beside them: metrics and
+ * members. */
+#define PROTO_PARAMS_MAX        64u
 #define PROTO_REQUEST_ITEMS_MAX (KEYS_MAX * 16u + 4u * PROTO_PARAMS_MAX)
-#define PROTO_REPLY_ITEMS_MAX (KEYS_MAX * 32u + 65536u)
+#define PROTO_REPLY_ITEMS_MAX   (KEYS_MAX * 32u + 65536u)
 
 #define PROTO_FIELD_LEN_MAX 64u /* of an error's field and rule, as far as a client keeps them */
-#define PROTO_RULE_LEN_MAX 192u
+#define PROTO_RULE_LEN_MAX  192u
 
 /* Arrays grow to the largest message seen and are used again; all owned. */
 struct proto_decoder {

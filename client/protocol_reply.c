@@ -10,7 +10,7 @@
 #include "client/protocol_internal.h"
 
 #define WORD_COUNT(words) (sizeof(words) / sizeof(words)[0])
-#define SLOTS_MAX 12u
+#define SLOTS_MAX         12u
 
 static const char *const outcome_words[] = {
     [OUTCOME_KIND_GRANTED] = "GRANTED",
@@ -30,10 +30,10 @@ static const char *const outcome_words[] = {
 };
 
 static const char *const reason_words[] = {
-    [END_REASON_RELEASED] = "released",   [END_REASON_EXPIRED] = "expired",
-    [END_REASON_TAKEN] = "taken",         [END_REASON_SETTLED] = "settled",
-    [END_REASON_PURGED] = "purged",       [END_REASON_RESTORED] = "restored",
-    [END_REASON_TEARDOWN] = "teardown",   [END_REASON_REGRANTED] = "regranted",
+    [END_REASON_RELEASED] = "released", [END_REASON_EXPIRED] = "expired",
+    [END_REASON_TAKEN] = "taken",       [END_REASON_SETTLED] = "settled",
+    [END_REASON_PURGED] = "purged",     [END_REASON_RESTORED] = "restored",
+    [END_REASON_TEARDOWN] = "teardown", [END_REASON_REGRANTED] = "regranted",
 };
 
 static const char *const limit_words[] = {
@@ -61,8 +61,8 @@ enum reply_slot {
     REPLY_SLOT_NAMES,
 };
 static const char *const reply_names[REPLY_SLOT_NAMES] = {
-    "index",       "place",      "clock_ms",   "stale",  "outcomes", "count",   "set_version",
-    "list_again", "departures", "leases",     "more",   "fields",   "members",
+    "index",      "place",      "clock_ms", "stale", "outcomes", "count",   "set_version",
+    "list_again", "departures", "leases",   "more",  "fields",   "members",
 };
 
 enum outcome_slot {
@@ -238,7 +238,8 @@ size_t proto_reply_len_max(const struct proto_request *request)
         }
         return len;
     case PROTO_METHOD_LIST:
-        return base + (request->limit == 0 ? LIST_PAGE_MAX : request->limit) * (lease + KEY_LEN_MAX);
+        return base +
+               (request->limit == 0 ? LIST_PAGE_MAX : request->limit) * (lease + KEY_LEN_MAX);
     case PROTO_METHOD_STATUS:
     case PROTO_METHOD_MEMBERS:
     case PROTO_METHOD_METRICS:

@@ -13,21 +13,21 @@
 
 #include "client/protocol_internal.h"
 
-#define RULE_BOOL "must be true or false"
-#define RULE_U64 "must be a whole number in 0..18446744073709551615"
-#define RULE_STATE "must be own or del"
-#define RULE_PREFIX "must be 0..512 bytes"
-#define RULE_DEADLINE "must be an instant of CLOCK_BOOTTIME in nanoseconds, at most 60000 ms ahead"
-#define RULE_VERSION "must be a whole number in 0..4294967295"
-#define RULE_ONCE "must be named once"
-#define RULE_UNKNOWN "is required by the caller and unknown to protocol version 1"
+#define RULE_BOOL           "must be true or false"
+#define RULE_U64            "must be a whole number in 0..18446744073709551615"
+#define RULE_STATE          "must be own or del"
+#define RULE_PREFIX         "must be 0..512 bytes"
+#define RULE_DEADLINE       "must be an instant of CLOCK_BOOTTIME in ns, at most 60000 ms ahead"
+#define RULE_VERSION        "must be a whole number in 0..4294967295"
+#define RULE_ONCE           "must be named once"
+#define RULE_UNKNOWN        "is required by the caller and unknown to protocol version 1"
 #define RULE_METHOD_UNKNOWN "is no method of protocol version 1"
-#define RULE_METHOD_TEXT "must be the name of a method"
-#define RULE_SHAPE "must be [0, id, method, parameters]"
-#define RULE_PARAMS "must be a map of at most 64 names"
-#define RULE_NAME "must have names of text"
-#define RULE_KEY_OR_KEYS "excludes key"
-#define RULE_WITH_KEY "goes with key; each of keys names its own"
+#define RULE_METHOD_TEXT    "must be the name of a method"
+#define RULE_SHAPE          "must be [0, id, method, parameters]"
+#define RULE_PARAMS         "must be a map of at most 64 names"
+#define RULE_NAME           "must have names of text"
+#define RULE_KEY_OR_KEYS    "excludes key"
+#define RULE_WITH_KEY       "goes with key; each of keys names its own"
 
 enum param_kind {
     PARAM_KIND_SLICE, /* text or bytes */
@@ -39,16 +39,17 @@ enum param_kind {
 };
 
 #define METHOD_BIT(name) (1u << PROTO_METHOD_##name)
-#define WRITES                                                                              \
-    (METHOD_BIT(TAKE) | METHOD_BIT(CLAIM) | METHOD_BIT(RENEW) | METHOD_BIT(HEARTBEAT) |     \
+#define WRITES                                                                                     \
+    (METHOD_BIT(TAKE) | METHOD_BIT(CLAIM) | METHOD_BIT(RENEW) | METHOD_BIT(HEARTBEAT) |            \
      METHOD_BIT(RELEASE) | METHOD_BIT(RENEW_ALL) | METHOD_BIT(RELEASE_ALL) | METHOD_BIT(PURGE))
-#define LISTS (METHOD_BIT(LIST) | METHOD_BIT(COUNT))
-#define READS (METHOD_BIT(OWNER) | LISTS)
+#define LISTS      (METHOD_BIT(LIST) | METHOD_BIT(COUNT))
+#define READS      (METHOD_BIT(OWNER) | LISTS)
 #define EVERYWHERE UINT32_MAX
-#define NO_FLAG SIZE_MAX
+#define NO_FLAG    SIZE_MAX
 
 struct param {
     const char *name;
+    size_t name_len;
     const char *field; /* as errors call it */
     const char *rule;
     enum param_kind kind;
@@ -64,54 +65,61 @@ enum {
     PARAM_DEADLINE = 1,
 };
 
+#define NAME(name) (name), sizeof(name) - 1
 #define AT(member) offsetof(struct proto_request, member)
 static const struct param request_params[] = {
-    [PARAM_KEYS] = {"keys", "keys", RULE_KEYS, PARAM_KIND_KEYS, WRITES | METHOD_BIT(OWNER), 0,
+    [PARAM_KEYS] = {NAME("keys"), "keys", RULE_KEYS, PARAM_KIND_KEYS, WRITES | METHOD_BIT(OWNER), 0,
                     NO_FLAG, 0},
-    [PARAM_DEADLINE] = {"deadline_ns", "deadline_ns", RULE_DEADLINE, PARAM_KIND_U64, EVERYWHERE,
-                        AT(deadline_ns), NO_FLAG, UINT64_MAX},
-    {"ns", "namespace", RULE_NAMESPACE, PARAM_KIND_SLICE, WRITES | READS, AT(op.ns), NO_FLAG, 0},
-    {"owner", "owner", RULE_OWNER, PARAM_KIND_SLICE, WRITES | LISTS, AT(op.owner), NO_FLAG, 0},
-    {"ttl_ms", "ttl_ms", RULE_TTL_MS, PARAM_KIND_U64, WRITES, AT(op.ttl_ms), NO_FLAG, UINT64_MAX},
-    {"destroy", "destroy", RULE_BOOL, PARAM_KIND_BOOL, WRITES, AT(op.destroy), NO_FLAG, 0},
-    {"adopt", "adopt", RULE_BOOL, PARAM_KIND_BOOL, WRITES, AT(op.adopt), NO_FLAG, 0},
-    {"grace_ms", "grace_ms", RULE_GRACE_MS, PARAM_KIND_U64, WRITES, AT(op.grace_ms), NO_FLAG,
-     UINT64_MAX},
-    {"reestablish", "reestablish", RULE_BOOL, PARAM_KIND_BOOL, WRITES, AT(op.reestablish), NO_FLAG,
+    [PARAM_DEADLINE] = {NAME("deadline_ns"), "deadline_ns", RULE_DEADLINE, PARAM_KIND_U64,
+                        EVERYWHERE, AT(deadline_ns), NO_FLAG, UINT64_MAX},
+    {NAME("ns"), "namespace", RULE_NAMESPACE, PARAM_KIND_SLICE, WRITES | READS, AT(op.ns), NO_FLAG,
      0},
-    {"set_version", "set_version", RULE_U64, PARAM_KIND_U64, WRITES, AT(op.set_version),
+    {NAME("owner"), "owner", RULE_OWNER, PARAM_KIND_SLICE, WRITES | LISTS, AT(op.owner), NO_FLAG,
+     0},
+    {NAME("ttl_ms"), "ttl_ms", RULE_TTL_MS, PARAM_KIND_U64, WRITES, AT(op.ttl_ms), NO_FLAG,
+     UINT64_MAX},
+    {NAME("destroy"), "destroy", RULE_BOOL, PARAM_KIND_BOOL, WRITES, AT(op.destroy), NO_FLAG, 0},
+    {NAME("adopt"), "adopt", RULE_BOOL, PARAM_KIND_BOOL, WRITES, AT(op.adopt), NO_FLAG, 0},
+    {NAME("grace_ms"), "grace_ms", RULE_GRACE_MS, PARAM_KIND_U64, WRITES, AT(op.grace_ms), NO_FLAG,
+     UINT64_MAX},
+    {NAME("reestablish"), "reestablish", RULE_BOOL, PARAM_KIND_BOOL, WRITES, AT(op.reestablish),
+     NO_FLAG, 0},
+    {NAME("set_version"), "set_version", RULE_U64, PARAM_KIND_U64, WRITES, AT(op.set_version),
      AT(op.has_set_version), UINT64_MAX},
-    {"stale", "stale", RULE_BOOL, PARAM_KIND_BOOL, READS, AT(stale), NO_FLAG, 0},
-    {"prefix", "prefix", RULE_PREFIX, PARAM_KIND_SLICE, LISTS, AT(prefix), NO_FLAG, KEY_LEN_MAX},
-    {"after", "after", RULE_PREFIX, PARAM_KIND_SLICE, METHOD_BIT(LIST), AT(after), NO_FLAG,
+    {NAME("stale"), "stale", RULE_BOOL, PARAM_KIND_BOOL, READS, AT(stale), NO_FLAG, 0},
+    {NAME("prefix"), "prefix", RULE_PREFIX, PARAM_KIND_SLICE, LISTS, AT(prefix), NO_FLAG,
      KEY_LEN_MAX},
-    {"state", "state", RULE_STATE, PARAM_KIND_STATE, LISTS, AT(state), NO_FLAG, 0},
-    {"limit", "limit", PROTO_RULE_LIMIT, PARAM_KIND_U32, METHOD_BIT(LIST), AT(limit), NO_FLAG,
+    {NAME("after"), "after", RULE_PREFIX, PARAM_KIND_SLICE, METHOD_BIT(LIST), AT(after), NO_FLAG,
+     KEY_LEN_MAX},
+    {NAME("state"), "state", RULE_STATE, PARAM_KIND_STATE, LISTS, AT(state), NO_FLAG, 0},
+    {NAME("limit"), "limit", PROTO_RULE_LIMIT, PARAM_KIND_U32, METHOD_BIT(LIST), AT(limit), NO_FLAG,
      LIST_PAGE_MAX},
-    {"token_floor", "token_floor", RULE_U64, PARAM_KIND_U64, METHOD_BIT(CLUSTER_INIT),
+    {NAME("token_floor"), "token_floor", RULE_U64, PARAM_KIND_U64, METHOD_BIT(CLUSTER_INIT),
      AT(token_floor), AT(has_token_floor), UINT64_MAX},
-    {"voters", "voters", RULE_U64, PARAM_KIND_U64, METHOD_BIT(CLUSTER_INIT), AT(voters_wanted),
-     NO_FLAG, UINT64_MAX},
-    {"node_id", "node_id", RULE_U64, PARAM_KIND_U64, METHOD_BIT(CLUSTER_TRANSFER), AT(node_id),
-     NO_FLAG, UINT64_MAX},
-    {"version", "version", RULE_VERSION, PARAM_KIND_U32, EVERYWHERE, AT(client_version), NO_FLAG,
-     UINT32_MAX},
+    {NAME("voters"), "voters", RULE_U64, PARAM_KIND_U64, METHOD_BIT(CLUSTER_INIT),
+     AT(voters_wanted), NO_FLAG, UINT64_MAX},
+    {NAME("node_id"), "node_id", RULE_U64, PARAM_KIND_U64, METHOD_BIT(CLUSTER_TRANSFER),
+     AT(node_id), NO_FLAG, UINT64_MAX},
+    {NAME("version"), "version", RULE_VERSION, PARAM_KIND_U32, EVERYWHERE, AT(client_version),
+     NO_FLAG, UINT32_MAX},
 };
 #undef AT
 
 #define AT(member) offsetof(struct key_item, member)
 static const struct param item_params[] = {
-    {"key", "key", RULE_KEY, PARAM_KIND_SLICE, WRITES | METHOD_BIT(OWNER), AT(key), NO_FLAG, 0},
-    {"if_token", "if_token", RULE_U64, PARAM_KIND_U64, WRITES, AT(if_token), AT(has_if_token),
+    {NAME("key"), "key", RULE_KEY, PARAM_KIND_SLICE, WRITES | METHOD_BIT(OWNER), AT(key), NO_FLAG,
+     0},
+    {NAME("if_token"), "if_token", RULE_U64, PARAM_KIND_U64, WRITES, AT(if_token), AT(has_if_token),
      UINT64_MAX},
-    {"meta", "meta", RULE_META, PARAM_KIND_SLICE, WRITES, AT(meta), NO_FLAG, 0},
-    {"identity", "identity", RULE_IDENTITY, PARAM_KIND_SLICE, WRITES, AT(identity), NO_FLAG, 0},
+    {NAME("meta"), "meta", RULE_META, PARAM_KIND_SLICE, WRITES, AT(meta), NO_FLAG, 0},
+    {NAME("identity"), "identity", RULE_IDENTITY, PARAM_KIND_SLICE, WRITES, AT(identity), NO_FLAG,
+     0},
 };
 #undef AT
 
 #define REQUEST_PARAM_COUNT (sizeof request_params / sizeof request_params[0])
-#define ITEM_PARAM_COUNT (sizeof item_params / sizeof item_params[0])
-#define ITEM_BIT(idx) (1u << (REQUEST_PARAM_COUNT + (size_t)(idx)))
+#define ITEM_PARAM_COUNT    (sizeof item_params / sizeof item_params[0])
+#define ITEM_BIT(idx)       (1u << (REQUEST_PARAM_COUNT + (size_t)(idx)))
 _Static_assert(REQUEST_PARAM_COUNT + ITEM_PARAM_COUNT <= 32, "one bit each in a set of 32");
 _Static_assert(PROTO_METHOD_TAKE - 1 == (int)OP_KIND_TAKE &&
                    PROTO_METHOD_PURGE - 1 == (int)OP_KIND_PURGE,
@@ -468,7 +476,8 @@ static enum status deadline_check(const struct reading *reading, uint64_t now_ns
 static const struct param *param_find(const struct param *params, size_t count, struct slice name)
 {
     for (size_t i = 0; i < count; i++) {
-        if (strlen(params[i].name) == name.len && memcmp(params[i].name, name.base, name.len) == 0) {
+        if (params[i].name_len == name.len &&
+            memcmp(params[i].name, name.base, name.len) == 0) {
             return &params[i];
         }
     }
@@ -503,8 +512,7 @@ static enum status refuse_object(const struct param *param, const msgpack_object
     case MSGPACK_OBJECT_NIL:
         return refuse(violation, param->field, "nil", param->rule);
     case MSGPACK_OBJECT_BOOLEAN:
-        return refuse(violation, param->field, object->via.boolean ? "true" : "false",
-                      param->rule);
+        return refuse(violation, param->field, object->via.boolean ? "true" : "false", param->rule);
     case MSGPACK_OBJECT_FLOAT32:
     case MSGPACK_OBJECT_FLOAT64:
         return refuse(violation, param->field, "a float", param->rule);

@@ -4,9 +4,8 @@
  * at the class of a status and at nothing else:
  *
  *   NOT_DONE  sent again inside the deadline, after a pause that doubles up to SESSION_PAUSE_NS_MAX
- *   MAYBE     final (UNKNOWN): only the node may repeat a request under its own number; reads change
- *             nothing and are asked again
- *   NEVER     final
+ *   MAYBE     final (UNKNOWN): only the node may repeat a request under its own number; reads
+ * change nothing and are asked again NEVER     final
  *
  *            ┌───────────────── WAIT ◄───────────────┐ not done, time left
  *            ▼                                       │
@@ -26,7 +25,8 @@
 #include "fsm/base/units.h"
 
 #define SESSION_PAUSE_NS_MIN (5 * NS_PER_MS)   /* a restarting node is back in tens of ms */
-#define SESSION_PAUSE_NS_MAX (500 * NS_PER_MS) /* an election fits several times into a deadline */
+#define SESSION_PAUSE_NS_MAX (500 * NS_PER_MS) /* an election fits several times into a deadline   \
+                                                */
 
 /* What to do next. */
 enum session_action {
@@ -46,8 +46,8 @@ enum session_event {
     SESSION_EVENT_SEND_FAILED,    /* it was not: the node cannot have it whole; with status */
     SESSION_EVENT_ANSWERED,       /* with the status of the reply; the connection is good */
     SESSION_EVENT_LOST,           /* the connection broke, or what came is no reply */
-    SESSION_EVENT_REFUSED,        /* the node spoke of the connection: nothing is done; with status */
-    SESSION_EVENT_TIMED_OUT,      /* no answer until the deadline */
+    SESSION_EVENT_REFUSED,   /* the node spoke of the connection: nothing is done; with status */
+    SESSION_EVENT_TIMED_OUT, /* no answer until the deadline */
     SESSION_EVENT_WAITED,
 };
 

@@ -3,9 +3,9 @@
  * Blocking calls, from any thread, to the node of this host over its unix socket. Creating a client
  * never connects; the first call does. Each call takes a connection for its length and holds no
  * lock while it waits. Every call ends by its deadline (5 s unless said otherwise), whatever the
- * node does. After a fork the child may go on using the client: it opens connections of its own and,
- * if the client makes its owner itself, has another owner. Signals are not touched, SIGPIPE is never
- * raised. What is promised and what outcomes mean: docs/protocol.md.
+ * node does. After a fork the child may go on using the client: it opens connections of its own
+ * and, if the client makes its owner itself, has another owner. Signals are not touched, SIGPIPE is
+ * never raised. What is promised and what outcomes mean: docs/protocol.md.
  *
  *     struct tenure_client *client;
  *     struct tenure_reply *reply;
@@ -31,11 +31,11 @@ extern "C" {
 
 #define TENURE_API __attribute__((visibility("default")))
 
-#define TENURE_VERSION "0.1.0"
-#define TENURE_SOCKET_DEFAULT "/run/tenure/api.sock"
-#define TENURE_NAMESPACE_DEFAULT "default"
+#define TENURE_VERSION             "0.1.0"
+#define TENURE_SOCKET_DEFAULT      "/run/tenure/api.sock"
+#define TENURE_NAMESPACE_DEFAULT   "default"
 #define TENURE_DEADLINE_MS_DEFAULT 5000u
-#define TENURE_PROTOCOL_VERSION 1u
+#define TENURE_PROTOCOL_VERSION    1u
 
 /* Errors never mean "not yours". Only UNAVAILABLE, DENIED, INVALID, INCOMPATIBLE and INTERNAL are
  * certainly not done; UNKNOWN may have been: look, through the same node, before trying again. */
@@ -107,9 +107,9 @@ TENURE_API const char *tenure_reason_name(enum tenure_reason reason);
 
 /* --- The client. All members may be 0 or NULL for the default; texts are copied. */
 struct tenure_options {
-    const char *socket; /* TENURE_SOCKET_DEFAULT */
-    const char *ns;     /* TENURE_NAMESPACE_DEFAULT */
-    const char *owner;  /* HOST:UUID, made by each process that uses the client */
+    const char *socket;   /* TENURE_SOCKET_DEFAULT */
+    const char *ns;       /* TENURE_NAMESPACE_DEFAULT */
+    const char *owner;    /* HOST:UUID, made by each process that uses the client */
     uint64_t deadline_ms; /* 10..60000; of every call that names none */
 };
 
@@ -152,12 +152,13 @@ struct tenure_call {
     uint64_t grace_ms;
     bool has_set_version; /* renew_all */
     uint64_t set_version;
-    const struct tenure_item *items; /* take, heartbeat: one; claim, renew, release, owner: 1..10000 */
+    const struct tenure_item
+        *items; /* take, heartbeat: one; claim, renew, release, owner: 1..10000 */
     size_t item_count;
-    const char *prefix; /* list, count */
-    const char *after;  /* list: only keys greater than this */
+    const char *prefix;      /* list, count */
+    const char *after;       /* list: only keys greater than this */
     enum tenure_state state; /* list, count */
-    uint64_t limit;     /* list: 1..1000 */
+    uint64_t limit;          /* list: 1..1000 */
 };
 
 /* --- What is answered. One block of memory; tenure_reply_free frees all of it. */
@@ -172,8 +173,8 @@ struct tenure_outcome {
     const char *key; /* as it was asked */
     enum tenure_outcome_kind kind;
 
-    /* GRANTED, RENEWED, REESTABLISHED. The holder counts until deadline_ns on its own clock and must
-     * not act as owner after it: t_sent + TTL - 1 % (tenure_now_ns). */
+    /* GRANTED, RENEWED, REESTABLISHED. The holder counts until deadline_ns on its own clock and
+     * must not act as owner after it: t_sent + TTL - 1 % (tenure_now_ns). */
     uint64_t token;
     uint64_t ms_left;
     uint64_t deadline_ns;
@@ -245,11 +246,11 @@ struct tenure_reply {
 /* NULL is harmless. */
 TENURE_API void tenure_reply_free(struct tenure_reply *reply);
 
-/* --- The calls. *out_reply is set only when TENURE_ERROR_NONE is returned; out_failure may be NULL.
- * A refusal (HELD, LOST, ...) is an outcome, not an error. */
-#define TENURE_CALL(name)                                                                      \
-    TENURE_API enum tenure_error tenure_##name(                                                \
-        struct tenure_client *client, const struct tenure_call *call,                          \
+/* --- The calls. *out_reply is set only when TENURE_ERROR_NONE is returned; out_failure may be
+ * NULL. A refusal (HELD, LOST, ...) is an outcome, not an error. */
+#define TENURE_CALL(name)                                                                          \
+    TENURE_API enum tenure_error tenure_##name(                                                    \
+        struct tenure_client *client, const struct tenure_call *call,                              \
         struct tenure_reply **out_reply, struct tenure_failure *out_failure)
 
 TENURE_CALL(take);

@@ -95,7 +95,8 @@ enum option_group {
  * usage, and why was said. */
 bool options_parse(struct cli *cli, unsigned groups, int argc, char **argv);
 
-/* How many of the first arguments are options and their values: what may stand before the command. */
+/* How many of the first arguments are options and their values: what may stand before the command.
+ */
 int options_leading(int argc, char **argv);
 
 /* A whole number in decimal digits and nothing else. */
@@ -120,8 +121,8 @@ enum exit_code usage_error(const struct cli *cli, const char *what, const char *
 enum exit_code report_failure(const struct cli *cli, const struct tenure_failure *failure);
 enum exit_code exit_code_of(enum tenure_error error);
 
-json_t *json_text(const char *text);        /* also when it is not UTF-8; NULL: null */
-json_t *json_number(uint64_t number);       /* beyond 2^63 - 1 as text */
+json_t *json_text(const char *text);  /* also when it is not UTF-8; NULL: null */
+json_t *json_number(uint64_t number); /* beyond 2^63 - 1 as text */
 void json_set(json_t *object, const char *name, json_t *value);
 json_t *json_of_field(const struct tenure_field *field);
 void json_set_bytes(json_t *object, const char *name, const void *bytes, size_t len);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define ID_LEN 16u      /* hex digits, as members shows them */
+#define ID_LEN      16u /* hex digits, as members shows them */
 #define COLUMNS_MAX 32u /* of the table of members */
 
 static void show_members(const struct tenure_reply *reply);
@@ -73,8 +73,9 @@ enum exit_code command_cluster_transfer(struct cli *cli)
         return usage_error(cli, "takes one node id at most, not", options->args[1]);
     }
     if (options->arg_count == 1 && !parse_id(options->args[0], &call.node_id)) {
-        return usage_error(cli, "a node id must be 16 hex digits as `cluster members` shows them, got",
-                 options->args[0]);
+        return usage_error(cli,
+                           "a node id must be 16 hex digits as `cluster members` shows them, got",
+                           options->args[0]);
     }
     if (tenure_cluster_transfer(cli->client, &call, &reply, &failure) != TENURE_ERROR_NONE) {
         return report_failure(cli, &failure);
@@ -122,9 +123,9 @@ static size_t width_of(const struct tenure_field *field)
         return strlen(field->text);
     }
     char digits[24];
-    return field->is_flag ? (field->number != 0 ? 3 : 2)
-                          : (size_t)snprintf(digits, sizeof digits, "%llu",
-                                             (unsigned long long)field->number);
+    return field->is_flag
+               ? (field->number != 0 ? 3 : 2)
+               : (size_t)snprintf(digits, sizeof digits, "%llu", (unsigned long long)field->number);
 }
 
 static enum exit_code show_fields(const struct cli *cli, const struct tenure_reply *reply)

@@ -18,14 +18,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define NODES_MAX 15u
+#define NODES_MAX      15u
 #define SOCKET_LEN_MAX 107u
-#define DIR_DEFAULT "tenure-dev"
-#define START_NS_MAX 60000000000ull /* of the whole command; a slow disk needs its time */
-#define STOP_NS_MAX 10000000000ull  /* then they are killed */
-#define STEP_MS 50
-#define VOTERS_WANTED 3u
-#define TEXT_LEN_MAX 256u
+#define DIR_DEFAULT    "tenure-dev"
+#define START_NS_MAX   60000000000ull /* of the whole command; a slow disk needs its time */
+#define STOP_NS_MAX    10000000000ull /* then they are killed */
+#define STEP_MS        50
+#define VOTERS_WANTED  3u
+#define TEXT_LEN_MAX   256u
 
 /* One node of the cluster and where its things are. */
 struct node {
@@ -82,7 +82,7 @@ enum exit_code command_cluster_dev(struct cli *cli)
     } else if (options->arg_count != 1 || !parse_u64(options->args[0], &count) || count < 1 ||
                count > NODES_MAX) {
         return usage_error(cli, "the number of nodes must be a whole number in 1..15, got",
-                 options->arg_count > 0 ? options->args[0] : "nothing");
+                           options->arg_count > 0 ? options->args[0] : "nothing");
     }
     struct dev *dev = calloc(1, sizeof *dev);
     if (dev == NULL) {
@@ -196,8 +196,7 @@ static bool node_open(struct dev *dev, unsigned number, bool create)
     (void)snprintf(name, sizeof name, "%u", number);
     if (!path_of(node->folder, dev->dir, name) || !path_of(node->data, node->folder, "data") ||
         !path_of(node->socket, node->folder, "api.sock") ||
-        !path_of(node->log, node->folder, "log") ||
-        !path_of(node->pid_file, node->folder, "pid") ||
+        !path_of(node->log, node->folder, "log") || !path_of(node->pid_file, node->folder, "pid") ||
         !path_of(node->address_file, node->folder, "address")) {
         return false;
     }
@@ -285,8 +284,8 @@ __attribute__((noreturn)) static void node_run(const struct dev *dev, const stru
     (void)signal(SIGPIPE, SIG_DFL);
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     int log = open(node->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (nothing < 0 || log < 0 || dup2(nothing, STDIN_FILENO) < 0 ||
-        dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0) {
+    if (nothing < 0 || log < 0 || dup2(nothing, STDIN_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0 ||
+        dup2(log, STDERR_FILENO) < 0) {
         _exit(127);
     }
     const char *join = node->number == 1 ? NULL : dev->nodes[0].address;
@@ -325,7 +324,8 @@ static bool node_lives(struct node *node)
         node->pid = 0;
         return false;
     }
-    /* Between fork and exec the command line is still ours: a child that was not waited for lives. */
+    /* Between fork and exec the command line is still ours: a child that was not waited for lives.
+     */
     return node->child || running_pid(node) != 0;
 }
 

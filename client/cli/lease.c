@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TTL_MS_DEFAULT 30000u
+#define TTL_MS_DEFAULT       30000u
 #define GRACE_MS_DEFAULT_MAX 600000u /* the retention of tombstones that a cluster is born with */
 
 typedef enum tenure_error (*lease_verb)(struct tenure_client *client,
@@ -76,7 +76,9 @@ static enum exit_code run(struct cli *cli, lease_verb verb, bool timed)
         .ttl_ms = timed ? ttl_ms : 0,
         .destroy = options->destroy,
         .adopt = options->adopt,
-        .grace_ms = !options->adopt ? 0 : options->has_grace ? options->grace_ms : grace_ms,
+        .grace_ms = !options->adopt      ? 0
+                    : options->has_grace ? options->grace_ms
+                                         : grace_ms,
         .reestablish = options->reestablish,
         .items = items,
         .item_count = options->arg_count,

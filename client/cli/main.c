@@ -20,34 +20,53 @@ struct command {
 
 #define KEYED (OPTION_GROUP_WRITE | OPTION_GROUP_NAMESPACE)
 static const struct command commands[] = {
-    {{"take", NULL}, KEYED | OPTION_GROUP_TTL | OPTION_GROUP_META, command_take,
+    {{"take", NULL},
+     KEYED | OPTION_GROUP_TTL | OPTION_GROUP_META,
+     command_take,
      "KEY [--ttl T] [--meta TEXT] [--identity TEXT]"},
     {{"claim", NULL},
      KEYED | OPTION_GROUP_TTL | OPTION_GROUP_META | OPTION_GROUP_GUARD | OPTION_GROUP_CLAIM,
-     command_claim, "KEY... [--ttl T] [--destroy [--if-token N]] [--adopt [--grace T]] [--meta TEXT]"},
+     command_claim,
+     "KEY... [--ttl T] [--destroy [--if-token N]] [--adopt [--grace T]] [--meta TEXT]"},
     {{"renew", NULL},
      KEYED | OPTION_GROUP_TTL | OPTION_GROUP_META | OPTION_GROUP_GUARD | OPTION_GROUP_RENEW,
-     command_renew, "KEY... [--ttl T] [--if-token N] [--reestablish [--meta TEXT]]"},
-    {{"heartbeat", NULL}, KEYED | OPTION_GROUP_TTL | OPTION_GROUP_GUARD, command_heartbeat,
+     command_renew,
+     "KEY... [--ttl T] [--if-token N] [--reestablish [--meta TEXT]]"},
+    {{"heartbeat", NULL},
+     KEYED | OPTION_GROUP_TTL | OPTION_GROUP_GUARD,
+     command_heartbeat,
      "KEY [--ttl T] [--if-token N]"},
     {{"release", NULL}, KEYED | OPTION_GROUP_GUARD, command_release, "KEY... [--if-token N]"},
-    {{"owner", NULL}, OPTION_GROUP_READ | OPTION_GROUP_NAMESPACE, command_owner, "KEY... [--stale]"},
+    {{"owner", NULL},
+     OPTION_GROUP_READ | OPTION_GROUP_NAMESPACE,
+     command_owner,
+     "KEY... [--stale]"},
     {{"list", NULL},
      OPTION_GROUP_READ | OPTION_GROUP_FILTER | OPTION_GROUP_PAGE | OPTION_GROUP_NAMESPACE,
-     command_list, "[--owner O] [--prefix P] [--state own|del] [--after KEY] [--limit N] [--stale]"},
-    {{"count", NULL}, OPTION_GROUP_READ | OPTION_GROUP_FILTER | OPTION_GROUP_NAMESPACE,
-     command_count, "[--owner O] [--prefix P] [--state own|del] [--stale]"},
-    {{"renew-all", NULL}, KEYED | OPTION_GROUP_TTL | OPTION_GROUP_SET, command_renew_all,
+     command_list,
+     "[--owner O] [--prefix P] [--state own|del] [--after KEY] [--limit N] [--stale]"},
+    {{"count", NULL},
+     OPTION_GROUP_READ | OPTION_GROUP_FILTER | OPTION_GROUP_NAMESPACE,
+     command_count,
+     "[--owner O] [--prefix P] [--state own|del] [--stale]"},
+    {{"renew-all", NULL},
+     KEYED | OPTION_GROUP_TTL | OPTION_GROUP_SET,
+     command_renew_all,
      "[--ttl T] [--set-version N]"},
     {{"release-all", NULL}, KEYED, command_release_all, ""},
     {{"purge", NULL}, OPTION_GROUP_NAMESPACE, command_purge, ""},
     {{"status", NULL}, OPTION_GROUP_READY, command_status, "[--ready [--voter]]"},
     {{"metrics", NULL}, 0, command_metrics, ""},
-    {{"cluster", "init"}, OPTION_GROUP_INIT, command_cluster_init,
+    {{"cluster", "init"},
+     OPTION_GROUP_INIT,
+     command_cluster_init,
      "[--voters N] [--token-floor N]"},
     {{"cluster", "members"}, 0, command_cluster_members, ""},
     {{"cluster", "transfer"}, 0, command_cluster_transfer, "[NODE]"},
-    {{"cluster", "dev"}, OPTION_GROUP_DEV, command_cluster_dev, "N [--dir DIR] | --stop [--dir DIR]"},
+    {{"cluster", "dev"},
+     OPTION_GROUP_DEV,
+     command_cluster_dev,
+     "N [--dir DIR] | --stop [--dir DIR]"},
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
@@ -82,7 +101,8 @@ int main(int argc, char **argv)
 }
 
 /* A closed descriptor would be given to the next thing that is opened, and what we print would go
- * there: a closed output ends the run before anything is asked, the other two get nothing at all. */
+ * there: a closed output ends the run before anything is asked, the other two get nothing at all.
+ */
 static bool outputs_open(void)
 {
     bool closed = fcntl(STDOUT_FILENO, F_GETFD) < 0;

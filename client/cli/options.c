@@ -18,9 +18,9 @@ enum option_kind {
 struct option {
     const char *name;
     enum option_kind kind;
-    unsigned groups; /* 0: all commands */
-    size_t offset;   /* of the value */
-    size_t flag;     /* of the bool that says it was given; of a flag: 0 */
+    unsigned groups;  /* 0: all commands */
+    size_t offset;    /* of the value */
+    size_t flag;      /* of the bool that says it was given; of a flag: 0 */
     const char *rule; /* of a number or duration */
 };
 
@@ -275,7 +275,8 @@ static bool ranges(const struct cli *cli)
 {
     const struct options *options = &cli->options;
     if (options->has_deadline && options->deadline_ms == 0) {
-        return refuse(cli, "deadline_ms must be a whole number of milliseconds in 10..60000, got: 0", NULL);
+        return refuse(
+            cli, "deadline_ms must be a whole number of milliseconds in 10..60000, got: 0", NULL);
     }
     if (options->has_limit && options->limit == 0) {
         return refuse(cli, "limit must be a whole number in 1..1000, got: 0", NULL);

@@ -214,10 +214,12 @@ void print_field_value(FILE *out, const struct tenure_field *field)
 static unsigned decode(const unsigned char *bytes, size_t len, uint32_t *out_code)
 {
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    unsigned size = bytes[0] < 0x80 ? 1 : bytes[0] < 0xc2 ? 0 : bytes[0] < 0xe0 ? 2
-                    : bytes[0] < 0xf0             ? 3
-                    : bytes[0] < 0xf5             ? 4
-                                                  : 0;
+    unsigned size = bytes[0] < 0x80   ? 1
+                    : bytes[0] < 0xc2 ? 0
+                    : bytes[0] < 0xe0 ? 2
+                    : bytes[0] < 0xf0 ? 3
+                    : bytes[0] < 0xf5 ? 4
+                                      : 0;
     if (size == 0 || size > len) {
         return 0;
     }

@@ -305,8 +305,7 @@ static void note(struct fake_node *node, const struct proto_request *request)
     (void)snprintf(seen->owner, sizeof seen->owner, "%.*s", (int)request->op.owner.len,
                    request->op.owner.len == 0 ? "" : (const char *)request->op.owner.base);
     bool key = request->op.key_count > 0;
-    (void)snprintf(seen->key, sizeof seen->key, "%.*s",
-                   key ? (int)request->op.keys[0].key.len : 0,
+    (void)snprintf(seen->key, sizeof seen->key, "%.*s", key ? (int)request->op.keys[0].key.len : 0,
                    key ? (const char *)request->op.keys[0].key.base : "");
     (void)pthread_mutex_unlock(&node->mutex);
 }

@@ -15,10 +15,13 @@
 
 #include "tests/client/fake_node.h"
 
-#define ARGS_MAX 16u
-#define OUTPUT_LEN_MAX 65536u
+#define ARGS_MAX         16u
+#define OUTPUT_LEN_MAX   65536u
 #define PROGRAM_VARIABLE "TENURE_TEST_PROGRAM"
-#define TEXT(literal) {.base = (const uint8_t *)(literal), .len = sizeof(literal) - 1}
+#define TEXT(literal)                                                                              \
+    {                                                                                              \
+        .base = (const uint8_t *)(literal), .len = sizeof(literal) - 1                             \
+    }
 
 /* Where standard output goes. */
 enum sink {
@@ -39,13 +42,19 @@ struct fixture {
     struct ran ran;
 };
 
-#define HOLDER {.owner = TEXT("gateway-a"), .state = LEASE_STATE_DEL, .token = 5, .ms_left = 1200}
-#define ANSWER(array)                                                                     \
-    {.kind = FAKE_STEP_ANSWER,                                                            \
-     .reply = {.position = {.index = 9, .place = 1},                                      \
-               .clock_ms = 1000,                                                          \
-               .outcomes = (array),                                                       \
-               .outcome_count = sizeof(array) / sizeof(array)[0]}}
+#define HOLDER                                                                                     \
+    {                                                                                              \
+        .owner = TEXT("gateway-a"), .state = LEASE_STATE_DEL, .token = 5, .ms_left = 1200          \
+    }
+#define ANSWER(array)                                                                              \
+    {                                                                                              \
+        .kind = FAKE_STEP_ANSWER, .reply = {                                                       \
+            .position = {.index = 9, .place = 1},                                                  \
+            .clock_ms = 1000,                                                                      \
+            .outcomes = (array),                                                                   \
+            .outcome_count = sizeof(array) / sizeof(array)[0]                                      \
+        }                                                                                          \
+    }
 
 static int set_up(void **state)
 {
@@ -173,9 +182,9 @@ static void test_cli__each_outcome_has_its_exit_code(void **state)
 static void test_cli__each_error_has_its_exit_code(void **state)
 {
     struct fixture *fixture = *state;
-    static const int codes[] = {[API_ERROR_INVALID] = 2,      [API_ERROR_UNAVAILABLE] = 3,
-                                [API_ERROR_UNKNOWN] = 4,      [API_ERROR_DENIED] = 6,
-                                [API_ERROR_INCOMPATIBLE] = 7, [API_ERROR_INTERNAL] = 8};
+    static const int codes[] = {
+        [API_ERROR_INVALID] = 2, [API_ERROR_UNAVAILABLE] = 3,  [API_ERROR_UNKNOWN] = 4,
+        [API_ERROR_DENIED] = 6,  [API_ERROR_INCOMPATIBLE] = 7, [API_ERROR_INTERNAL] = 8};
     for (int i = STATUS_OK + 1; i < STATUS_COUNT; i++) {
         enum status status = (enum status)i;
         const struct fake_step step = {.kind = FAKE_STEP_ANSWER, .reply = {.status = status}};
@@ -185,8 +194,8 @@ static void test_cli__each_error_has_its_exit_code(void **state)
         assert_int_equal(ran->code, codes[error]);
         assert_non_null(strstr(ran->err, api_error_name(error)));
         json_t *object = json_loads(ran->out, 0, NULL);
-        const char *code = json_string_value(json_object_get(json_object_get(object, "error"),
-                                                             "code"));
+        const char *code =
+            json_string_value(json_object_get(json_object_get(object, "error"), "code"));
         assert_string_equal(code, api_error_name(error));
         json_decref(object);
     }
@@ -375,10 +384,9 @@ static void test_cli__each_call_makes_its_own_owner(void **state)
 static void test_cli__a_refusal_names_the_holder(void **state)
 {
     struct fixture *fixture = *state;
-    struct keyed_outcome outcome[] = {
-        {.outcome = {.kind = OUTCOME_KIND_LOST, .holder = HOLDER},
-         .position = {.index = 9, .place = 1},
-         .clock_ms = 1000}};
+    struct keyed_outcome outcome[] = {{.outcome = {.kind = OUTCOME_KIND_LOST, .holder = HOLDER},
+                                       .position = {.index = 9, .place = 1},
+                                       .clock_ms = 1000}};
     const struct fake_step step = ANSWER(outcome);
     fake_node_script(fixture->node, &step, 1);
     struct ran *ran = RUN(fixture, "renew", "sbx-1", "--owner", "gateway-a");
@@ -413,13 +421,19 @@ static void test_cli__no_key_can_drive_a_terminal(void **state)
         {TEXT("a\nb\tc\r\x7f"), "a\\x0ab\\x09c\\x0d\\x7f"},
         {TEXT("a\\x41"), "a\\\\x41"},
         {TEXT("\xc2\x85"), "\\u{0085}"},
-        {TEXT("\xe2\x80\xae" "abc\xe2\x80\xac"), "\\u{202e}abc\\u{202c}"},
+        {TEXT("\xe2\x80\xae"
+              "abc\xe2\x80\xac"),
+         "\\u{202e}abc\\u{202c}"},
         {TEXT("\xe2\x81\xa6\xe2\x81\xa9\xe2\x80\x8e\xe2\x80\x8f"),
          "\\u{2066}\\u{2069}\\u{200e}\\u{200f}"},
         {TEXT("\xed\xa0\x80"), "\\xed\\xa0\\x80"}, /* a surrogate */
-        {TEXT("\xc0\xaf"), "\\xc0\\xaf"},         /* an overlong slash */
-        {TEXT("\xff" "a\xe2\x82"), "\\xffa\\xe2\\x82"},
-        {TEXT("\xef\xbb\xbf" "bom"), "\\u{feff}bom"},
+        {TEXT("\xc0\xaf"), "\\xc0\\xaf"},          /* an overlong slash */
+        {TEXT("\xff"
+              "a\xe2\x82"),
+         "\\xffa\\xe2\\x82"},
+        {TEXT("\xef\xbb\xbf"
+              "bom"),
+         "\\u{feff}bom"},
         {TEXT("../x"), "../x"},
         {TEXT("own:x"), "own:x"},
         {TEXT("e\xcc\x81"), "e\xcc\x81"}, /* not normalised */
@@ -460,8 +474,7 @@ static void test_cli__a_list_goes_through_its_pages(void **state)
         {.ns = TEXT("default"), .key = TEXT("a"), .owner = TEXT("o"), .state = LEASE_STATE_OWN},
         {.ns = TEXT("default"), .key = TEXT("b"), .owner = TEXT("o"), .state = LEASE_STATE_DEL}};
     const struct fake_step pages[] = {
-        {.kind = FAKE_STEP_ANSWER,
-         .reply = {.leases = &leases[0], .lease_count = 1, .more = true}},
+        {.kind = FAKE_STEP_ANSWER, .reply = {.leases = &leases[0], .lease_count = 1, .more = true}},
         {.kind = FAKE_STEP_ANSWER, .reply = {.leases = &leases[1], .lease_count = 1}}};
     fake_node_script(fixture->node, pages, 2);
     struct ran *ran = RUN(fixture, "list", "--json");

@@ -1,5 +1,5 @@
-/* The library against a node that does what a script says: retries, lost and late replies, deadlines,
- * forks (hazards C6, C7, C9, C10, C12). */
+/* The library against a node that does what a script says: retries, lost and late replies,
+ * deadlines, forks (hazards C6, C7, C9, C10, C12). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,26 +23,36 @@
 #include "tests/client/fake_node.h"
 
 #define SLACK_NS (100 * NS_PER_MS) /* that a call may outlive its deadline */
-#define TEXT(literal) {.base = (const uint8_t *)(literal), .len = sizeof(literal) - 1}
+#define TEXT(literal)                                                                              \
+    {                                                                                              \
+        .base = (const uint8_t *)(literal), .len = sizeof(literal) - 1                             \
+    }
 
 static const struct keyed_outcome granted[] = {
     {.outcome = {.kind = OUTCOME_KIND_GRANTED, .token = 77, .expiry_ms = 31000},
      .position = {.index = 9, .place = 1},
      .clock_ms = 1000}};
-static const struct keyed_outcome held[] = {
-    {.outcome = {.kind = OUTCOME_KIND_HELD,
-                 .holder = {.owner = TEXT("gateway-a"),
-                            .state = LEASE_STATE_OWN,
-                            .token = 5,
-                            .ms_left = 1200}},
-     .position = {.index = 9, .place = 1},
-     .clock_ms = 1000}};
+static const struct keyed_outcome held[] = {{.outcome = {.kind = OUTCOME_KIND_HELD,
+                                                         .holder = {.owner = TEXT("gateway-a"),
+                                                                    .state = LEASE_STATE_OWN,
+                                                                    .token = 5,
+                                                                    .ms_left = 1200}},
+                                             .position = {.index = 9, .place = 1},
+                                             .clock_ms = 1000}};
 
-#define REPLY_WITH(array)                                                                 \
-    {.position = {.index = 9, .place = 1}, .clock_ms = 1000, .outcomes = (array),         \
-     .outcome_count = sizeof(array) / sizeof(array)[0]}
-#define STEP(what) {.kind = FAKE_STEP_##what, .reply = REPLY_WITH(granted)}
-#define STEP_ERROR(name) {.kind = FAKE_STEP_ANSWER, .reply = {.status = STATUS_##name}}
+#define REPLY_WITH(array)                                                                          \
+    {                                                                                              \
+        .position = {.index = 9, .place = 1}, .clock_ms = 1000, .outcomes = (array),               \
+        .outcome_count = sizeof(array) / sizeof(array)[0]                                          \
+    }
+#define STEP(what)                                                                                 \
+    {                                                                                              \
+        .kind = FAKE_STEP_##what, .reply = REPLY_WITH(granted)                                     \
+    }
+#define STEP_ERROR(name)                                                                           \
+    {                                                                                              \
+        .kind = FAKE_STEP_ANSWER, .reply = {.status = STATUS_##name }                              \
+    }
 
 static const struct tenure_item item = {.key = "sbx-1"};
 static const struct tenure_call call = {.ttl_ms = 30000, .items = &item, .item_count = 1};
@@ -562,7 +572,7 @@ static void test_client__many_keys_have_outcomes_in_order(void **state)
     enum { COUNT = 10000 };
     struct keyed_outcome *outcomes = calloc(COUNT, sizeof *outcomes);
     struct tenure_item *items = calloc(COUNT, sizeof *items);
-    char (*keys)[16] = calloc(COUNT, sizeof *keys);
+    char(*keys)[16] = calloc(COUNT, sizeof *keys);
     assert_true(outcomes != NULL && items != NULL && keys != NULL);
     for (unsigned i = 0; i < COUNT; i++) {
         (void)snprintf(keys[i], sizeof keys[i], "key-%u", i);

@@ -1,5 +1,5 @@
-/* Messages of the local API: golden bytes, what hostile ones lead to (hazards I1, I2, I4, I6, I7), and
- * the words of refusals (T5). */
+/* Messages of the local API: golden bytes, what hostile ones lead to (hazards I1, I2, I4, I6, I7),
+ * and the words of refusals (T5). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -231,8 +231,8 @@ static void test_protocol__changed_bytes_never_do_harm(void **state)
             uint8_t right = fixture->bytes.base[at];
             for (unsigned value = 0; value < 256; value++) {
                 fixture->bytes.base[at] = (uint8_t)value;
-                enum status st = proto_decode_reply(
-                    fixture->decoder, buf_slice(&fixture->bytes), method, &fixture->reply);
+                enum status st = proto_decode_reply(fixture->decoder, buf_slice(&fixture->bytes),
+                                                    method, &fixture->reply);
                 assert_true(st == STATUS_OK || st == STATUS_MALFORMED);
             }
             fixture->bytes.base[at] = right;
@@ -299,16 +299,16 @@ static void test_protocol__what_has_no_id_is_malformed(void **state)
         {"\x90", 1},
         {"\x80", 1},
         {"\x91\x00", 2},
-        {"\x93\x02\xa4take\x80", 8},                 /* a notification */
-        {"\x94\x01\x07\xc0\x80", 5},                 /* a reply */
-        {"\x94\x02\x07\xa4take\x80", 9},             /* an unknown type */
-        {"\x94\xa1\x30\x07\xa4take\x80", 10},        /* type "0" */
-        {"\x94\x00\xff\xa4take\x80", 9},             /* id -1 */
-        {"\x94\x00\xc0\xa4take\x80", 9},             /* id nil */
-        {"\x94\x00\xc3\xa4take\x80", 9},             /* id true */
-        {"\x94\x00\xa1\x37\xa4take\x80", 10},        /* id "7" */
-        {"\x94\x00\x90\xa4take\x80", 9},             /* id [] */
-        {"\x94\x00\xca\x40\xe0\x00\x00\xa4take\x80", 13}, /* id 7.0 */
+        {"\x93\x02\xa4take\x80", 8},                                      /* a notification */
+        {"\x94\x01\x07\xc0\x80", 5},                                      /* a reply */
+        {"\x94\x02\x07\xa4take\x80", 9},                                  /* an unknown type */
+        {"\x94\xa1\x30\x07\xa4take\x80", 10},                             /* type "0" */
+        {"\x94\x00\xff\xa4take\x80", 9},                                  /* id -1 */
+        {"\x94\x00\xc0\xa4take\x80", 9},                                  /* id nil */
+        {"\x94\x00\xc3\xa4take\x80", 9},                                  /* id true */
+        {"\x94\x00\xa1\x37\xa4take\x80", 10},                             /* id "7" */
+        {"\x94\x00\x90\xa4take\x80", 9},                                  /* id [] */
+        {"\x94\x00\xca\x40\xe0\x00\x00\xa4take\x80", 13},                 /* id 7.0 */
         {"\x94\x00\xcf\x00\x00\x00\x01\x00\x00\x00\x00\xa4take\x80", 17}, /* id 2^32 */
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -437,8 +437,8 @@ static void test_protocol__only_whole_numbers_are_numbers(void **state)
 static void test_protocol__numbers_keep_their_value_or_are_refused(void **state)
 {
     struct fixture *fixture = *state;
-    static const uint64_t values[] = {0,           1,           1000,        1001,
-                                      1ull << 31,  1ull << 32,  1ull << 63,  UINT64_MAX};
+    static const uint64_t values[] = {0,          1,          1000,       1001,
+                                      1ull << 31, 1ull << 32, 1ull << 63, UINT64_MAX};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         for (size_t j = 0; j < sizeof values / sizeof values[0]; j++) {
             bool token = strcmp(numbers[i].name, "if_token") == 0;
@@ -456,10 +456,13 @@ static void test_protocol__numbers_keep_their_value_or_are_refused(void **state)
                 continue;
             }
             const struct proto_request *request = &fixture->request;
-            uint64_t got[] = {request->op.ttl_ms,      request->op.grace_ms,
+            uint64_t got[] = {request->op.ttl_ms,
+                              request->op.grace_ms,
                               token ? request->op.keys[0].if_token : 0,
-                              request->op.set_version, request->limit,
-                              request->client_version, request->token_floor,
+                              request->op.set_version,
+                              request->limit,
+                              request->client_version,
+                              request->token_floor,
                               request->node_id};
             assert_true(got[i] == values[j]);
         }
@@ -609,11 +612,16 @@ static void test_protocol__parameters_stand_where_they_mean_something(void **sta
         const char *name;
         const char *field;
     } rows[] = {
-        {"take", "stale", "stale"},         {"take", "limit", "limit"},
-        {"count", "limit", "limit"},        {"count", "after", "after"},
-        {"owner", "if_token", "if_token"},  {"owner", "owner", "owner"},
-        {"list", "ttl_ms", "ttl_ms"},       {"status", "ns", "namespace"},
-        {"cluster_init", "key", "key"},     {"list", "keys", "keys"},
+        {"take", "stale", "stale"},
+        {"take", "limit", "limit"},
+        {"count", "limit", "limit"},
+        {"count", "after", "after"},
+        {"owner", "if_token", "if_token"},
+        {"owner", "owner", "owner"},
+        {"list", "ttl_ms", "ttl_ms"},
+        {"status", "ns", "namespace"},
+        {"cluster_init", "key", "key"},
+        {"list", "keys", "keys"},
         {"cluster_init", "node_id", "node_id"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -829,17 +837,16 @@ static void test_protocol__a_reply_is_never_longer_than_was_promised(void **stat
                         .limit = LIMIT_KIND_LEASES_PER_NAMESPACE},
             .position = {.index = UINT64_MAX, .place = UINT32_MAX},
             .clock_ms = 1ull << 40};
-        leases[i] = (struct lease_view){
-            .ns = slice_from(longest, NAMESPACE_LEN_MAX),
-            .key = slice_from(longest, KEY_LEN_MAX),
-            .owner = slice_from(longest, OWNER_LEN_MAX),
-            .state = LEASE_STATE_DEL,
-            .ttl_ms = UINT64_MAX,
-            .expiry_ms = UINT64_MAX,
-            .token = UINT64_MAX,
-            .since_ms = UINT64_MAX,
-            .meta = slice_from(longest, META_LEN_MAX),
-            .identity = slice_from(longest, IDENTITY_LEN_MAX)};
+        leases[i] = (struct lease_view){.ns = slice_from(longest, NAMESPACE_LEN_MAX),
+                                        .key = slice_from(longest, KEY_LEN_MAX),
+                                        .owner = slice_from(longest, OWNER_LEN_MAX),
+                                        .state = LEASE_STATE_DEL,
+                                        .ttl_ms = UINT64_MAX,
+                                        .expiry_ms = UINT64_MAX,
+                                        .token = UINT64_MAX,
+                                        .since_ms = UINT64_MAX,
+                                        .meta = slice_from(longest, META_LEN_MAX),
+                                        .identity = slice_from(longest, IDENTITY_LEN_MAX)};
     }
     struct proto_reply reply = {.id = UINT32_MAX, .stale = true, .more = true};
     struct proto_request request = {.op = {.keys = items, .key_count = 3}, .limit = 3};
@@ -878,10 +885,8 @@ static void test_protocol__the_largest_batch_fits_a_message(void **state)
         outcomes[i].position.index = 1ull << 40;
         outcomes[i].clock_ms = i;
     }
-    struct proto_reply reply = {.id = 1,
-                                .method = PROTO_METHOD_RENEW,
-                                .outcomes = outcomes,
-                                .outcome_count = KEYS_MAX};
+    struct proto_reply reply = {
+        .id = 1, .method = PROTO_METHOD_RENEW, .outcomes = outcomes, .outcome_count = KEYS_MAX};
     proto_encode_reply(&reply, &fixture->bytes);
     assert_true(fixture->bytes.len <= MESSAGE_LEN_MAX);
     size_t len = 0;

@@ -30,9 +30,9 @@ static void test_session__an_answer_ends_it(void **state)
 {
     (void)state;
     static const enum status finals[] = {
-        STATUS_OK,           STATUS_INVALID,       STATUS_DENIED,    STATUS_INCOMPATIBLE,
-        STATUS_INTERNAL,     STATUS_UNKNOWN,       STATUS_LINK_LOST, STATUS_LEADERSHIP_LOST,
-        STATUS_LIMIT,        STATUS_UNINITIALISED, STATUS_DEADLINE,  STATUS_QUARANTINED,
+        STATUS_OK,       STATUS_INVALID,       STATUS_DENIED,    STATUS_INCOMPATIBLE,
+        STATUS_INTERNAL, STATUS_UNKNOWN,       STATUS_LINK_LOST, STATUS_LEADERSHIP_LOST,
+        STATUS_LIMIT,    STATUS_UNINITIALISED, STATUS_DEADLINE,  STATUS_QUARANTINED,
     };
     for (size_t i = 0; i < sizeof finals / sizeof finals[0]; i++) {
         struct session session = receiving(false, SESSION_EVENT_CONNECTED);
@@ -45,10 +45,10 @@ static void test_session__an_answer_ends_it(void **state)
 static void test_session__what_is_not_done_is_sent_again_on_the_same_connection(void **state)
 {
     (void)state;
-    static const enum status again[] = {STATUS_NO_LEADER,  STATUS_NOT_LEADER, STATUS_WRONG_TERM,
-                                        STATUS_NO_QUORUM,  STATUS_OVERLOADED, STATUS_DISK_FULL,
-                                        STATUS_NOT_SERVING, STATUS_CLOSING,   STATUS_BUSY,
-                                        STATUS_VOID,       STATUS_ORIGIN_UNKNOWN};
+    static const enum status again[] = {STATUS_NO_LEADER,   STATUS_NOT_LEADER,    STATUS_WRONG_TERM,
+                                        STATUS_NO_QUORUM,   STATUS_OVERLOADED,    STATUS_DISK_FULL,
+                                        STATUS_NOT_SERVING, STATUS_CLOSING,       STATUS_BUSY,
+                                        STATUS_VOID,        STATUS_ORIGIN_UNKNOWN};
     for (size_t i = 0; i < sizeof again / sizeof again[0]; i++) {
         struct session session = receiving(false, SESSION_EVENT_CONNECTED);
         assert_int_equal(session_step(&session, SESSION_EVENT_ANSWERED, again[i], 1),
@@ -80,8 +80,7 @@ static void test_session__a_lost_answer_to_a_read_is_asked_again(void **state)
 {
     (void)state;
     struct session session = receiving(true, SESSION_EVENT_CONNECTED);
-    assert_int_equal(session_step(&session, SESSION_EVENT_LOST, STATUS_OK, 1),
-                     SESSION_ACTION_WAIT);
+    assert_int_equal(session_step(&session, SESSION_EVENT_LOST, STATUS_OK, 1), SESSION_ACTION_WAIT);
     assert_int_equal(session_step(&session, SESSION_EVENT_WAITED, STATUS_OK, 2),
                      SESSION_ACTION_CONNECT);
     assert_true(session.fresh);
@@ -155,9 +154,8 @@ static void test_session__what_cannot_help_is_not_tried_again(void **state)
     static const enum status finals[] = {STATUS_DENIED, STATUS_TOO_LARGE};
     for (size_t i = 0; i < sizeof finals / sizeof finals[0]; i++) {
         struct session session = started(false);
-        assert_int_equal(
-            session_step(&session, SESSION_EVENT_CONNECT_FAILED, finals[i], 0),
-            SESSION_ACTION_FINISH);
+        assert_int_equal(session_step(&session, SESSION_EVENT_CONNECT_FAILED, finals[i], 0),
+                         SESSION_ACTION_FINISH);
         assert_int_equal(session.status, finals[i]);
     }
 }
