@@ -86,7 +86,8 @@ void bed_orphan(struct bed *bed); /* no leader is known */
 void bed_run(struct bed *bed, uint64_t ms);
 void bed_turn(struct bed *bed);
 
-/* take `key` for `owner` with a TTL of 60 s and this deadline; runs a turn. The index of the call. */
+/* take `key` for `owner` with a TTL of 60 s and this deadline; runs a turn. Returns the call's
+ * index. */
 uint32_t bed_take(struct bed *bed, const char *key, const char *owner, uint64_t deadline_ms);
 uint32_t bed_claim(struct bed *bed, const char *key, const char *owner, uint64_t deadline_ms);
 uint32_t bed_renew(struct bed *bed, const char *key, const char *owner, uint64_t deadline_ms);

@@ -745,85 +745,89 @@ static void test_router__the_end_answers_everything_once(void **state)
 /* --- chance */
 
 /* Each call has a key of its own, so that the state machine shows at the end what became of it:
- * granted, the lease is there; refused as not done, it never was; unknown and settled, it is gone. */
+ * granted, the lease is there; refused as not done, it never was; unknown and settled, it is
+ * gone. */
+static void soak_leaders(struct bed *bed, struct rng *rng)
+{
+    uint64_t dice = rng_below(rng, 1000);
+    if (dice < 200) {
+        bed_follow(bed, 2 + rng_below(rng, 3), bed->route.term + 1);
+    } else if (dice < 300) {
+        bed_lead(bed, bed->route.term + 1);
+    } else if (dice < 350) {
+        router_peer_down(bed->router, 2 + rng_below(rng, 3), bed->now_ns);
+    }
+}
+
+/* A late copy of anything that was ever sent, or its late answer. */
+static void soak_late(struct bed *bed, struct rng *rng)
+{
+    if (bed->sending_count == 0 || !rng_chance(rng, 300)) {
+        return;
+    }
+    uint32_t late = (uint32_t)rng_below(rng, bed->sending_count);
+    if (!bed->sendings[late].applied || bed->sendings[late].result.len == 0) {
+        return;
+    }
+    if (rng_chance(rng, 500)) {
+        router_answered(bed->router, bed->sendings[late].ticket, STATUS_OK,
+                        buf_slice(&bed->sendings[late].result), bed->now_ns);
+    } else {
+        bed_apply(bed, late);
+    }
+}
+
+static void soak_abandon(struct bed *bed, struct rng *rng)
+{
+    if (bed->call_count == 0 || !rng_chance(rng, 30)) {
+        return;
+    }
+    uint32_t call = (uint32_t)rng_below(rng, bed->call_count);
+    if (bed->calls[call].request != NULL && bed->calls[call].replies == 0) {
+        bed_abandon(bed, call);
+    }
+}
+
+static void soak_sending(struct bed *bed, struct rng *rng, uint32_t it)
+{
+    uint64_t fate = rng_below(rng, 10);
+    if (fate < 6) {
+        bed_apply(bed, it);
+        bed_reply(bed, it);
+    } else if (fate < 7) {
+        bed_apply(bed, it); /* and its answer is lost */
+    } else if (fate < 8) {
+        bed_refuse(bed, it, STATUS_NOT_LEADER);
+        bed->sendings[it].applied = true; /* it never will be: certainly not done */
+        bed->sendings[it].result_status = STATUS_NOT_LEADER;
+    } else if (fate < 9) {
+        bed_refuse(bed, it, STATUS_LEADERSHIP_LOST); /* may yet be applied, late */
+    }
+}
+
 static void soak(struct bed *bed, uint64_t seed)
 {
     struct rng rng;
     rng_init(&rng, seed);
     uint32_t handled = 0;
     char key[16];
+    char owner[16];
     for (unsigned step = 0; step < 6000; step++) {
-        switch (rng_below(&rng, 12)) {
-        case 0:
-        case 1:
-        case 2: {
-            char owner[16];
+        uint64_t dice = rng_below(&rng, 12);
+        if (dice < 3) {
             (void)snprintf(key, sizeof key, "k%u", bed->call_count);
             (void)snprintf(owner, sizeof owner, "o%u", (unsigned)rng_below(&rng, 20));
             bed_take(bed, key, owner, 10 + rng_below(&rng, 2000));
-            break;
-        }
-        case 3:
-            if (rng_chance(&rng, 200)) {
-                bed_follow(bed, 2 + rng_below(&rng, 3), bed->route.term + 1);
-            }
-            break;
-        case 4:
-            if (rng_chance(&rng, 100)) {
-                bed_lead(bed, bed->route.term + 1);
-            }
-            break;
-        case 5:
-            if (rng_chance(&rng, 50)) {
-                router_peer_down(bed->router, 2 + rng_below(&rng, 3), bed->now_ns);
-            }
-            break;
-        case 6:
+        } else if (dice < 4) {
+            soak_leaders(bed, &rng);
+        } else if (dice < 5) {
             bed_run(bed, rng_below(&rng, 30));
-            break;
-        case 7:
-            /* A late copy of anything that was ever sent, or its late answer. */
-            if (bed->sending_count > 0 && rng_chance(&rng, 300)) {
-                uint32_t late = (uint32_t)rng_below(&rng, bed->sending_count);
-                if (!bed->sendings[late].applied) {
-                    break;
-                }
-                if (rng_chance(&rng, 500)) {
-                    router_answered(bed->router, bed->sendings[late].ticket, STATUS_OK,
-                                    buf_slice(&bed->sendings[late].result), bed->now_ns);
-                } else {
-                    bed_apply(bed, late);
-                }
-            }
-            break;
-        case 8:
-            if (rng_chance(&rng, 30)) {
-                uint32_t call = (uint32_t)rng_below(&rng, bed->call_count + 1);
-                if (call < bed->call_count && bed->calls[call].request != NULL &&
-                    bed->calls[call].replies == 0) {
-                    bed_abandon(bed, call);
-                }
-            }
-            break;
-        default:
-            if (handled < bed->sending_count) {
-                uint32_t it = handled++;
-                uint64_t fate = rng_below(&rng, 10);
-                if (fate < 6) {
-                    bed_apply(bed, it);
-                    bed_reply(bed, it);
-                } else if (fate < 7) {
-                    bed_apply(bed, it); /* and its answer is lost */
-                } else if (fate < 8) {
-                    bed_refuse(bed, it, STATUS_NOT_LEADER);
-                    bed->sendings[it].applied = true; /* it never will be: certainly not done */
-                    buf_clear(&bed->sendings[it].result);
-                    bed->sendings[it].result_status = STATUS_NOT_LEADER;
-                } else if (fate < 9) {
-                    bed_refuse(bed, it, STATUS_LEADERSHIP_LOST); /* may yet be applied, late */
-                }
-            }
-            break;
+        } else if (dice < 6) {
+            soak_late(bed, &rng);
+        } else if (dice < 7) {
+            soak_abandon(bed, &rng);
+        } else if (handled < bed->sending_count) {
+            soak_sending(bed, &rng, handled++);
         }
     }
 }
