@@ -380,7 +380,8 @@ unsigned one_node_count_sent(const struct one_node *node, unsigned since,
 
 /* --- crashes and leaks --------------------------------------------------------------------- */
 
-bool one_node_survives(void (*body)(void *arg), void *arg)
+/* Run `body` in a child; how it ended, as from waitpid(). */
+static int run_child(void (*body)(void *arg), void *arg)
 {
     (void)fflush(NULL);
     pid_t pid = fork();
@@ -399,6 +400,23 @@ bool one_node_survives(void (*body)(void *arg), void *arg)
     }
     int wstatus = 0;
     CHECK(waitpid(pid, &wstatus, 0) == pid);
+    return wstatus;
+}
+
+bool one_node_survives(void (*body)(void *arg), void *arg)
+{
+    int wstatus = run_child(body, arg);
+    return WIFEXITED(wstatus) && WEXITSTATUS(wstatus) == 0;
+}
+
+bool one_node_shows(void (*body)(void *arg), void *arg)
+{
+    int wstatus = run_child(body, arg);
+#ifdef TENURE_RAFT_ASSERTS
+    if (WIFSIGNALED(wstatus) && WTERMSIG(wstatus) == SIGABRT) {
+        return true;
+    }
+#endif
     return WIFEXITED(wstatus) && WEXITSTATUS(wstatus) == 0;
 }
 
