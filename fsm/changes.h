@@ -1,4 +1,5 @@
-/* What one applied entry changed: the raw material of watch streams and of waiting (semantics.md 3).
+/* What one applied entry changed: the raw material of watch streams and of waiting (semantics.md
+ * 3).
  *
  * The state machine fills one of these anew for every entry; whoever wants to keep a change copies
  * it before the next apply. Order is the order in which things happened inside the entry. */

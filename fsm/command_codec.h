@@ -30,7 +30,8 @@ NODISCARD enum status command_decode(struct command_decoder *decoder, struct sli
                                      struct command *out_command);
 
 /* Close an entry: `commands` are the bytes of `command_count` encoded commands. Appends header,
- * commands and padding; the result's length is a multiple of 8 and at most ENTRY_LEN_MAX (CHECK). */
+ * commands and padding; the result's length is a multiple of 8 and at most ENTRY_LEN_MAX
+ * (CHECK). */
 void entry_encode(uint64_t stamp_ms, struct slice commands, uint32_t command_count,
                   struct buf *out);
 

@@ -1,9 +1,9 @@
 /* Digests of records, and sums of them.
  *
- * Each table keeps the sum (mod 2^64) of one hash per record; a change subtracts the old and adds the
- * new. The sum does not depend on the order of records, which makes it O(1) to keep up to date, and
- * the hash ends in an avalanche, so that a difference anywhere shows (docs/design.md). No defence
- * against somebody who chooses records: a replica is not an adversary of its peers here. */
+ * Each table keeps the sum (mod 2^64) of one hash per record; a change subtracts the old and adds
+ * the new. The sum does not depend on the order of records, which makes it O(1) to keep up to date,
+ * and the hash ends in an avalanche, so that a difference anywhere shows (docs/design.md). No
+ * defence against somebody who chooses records: a replica is not an adversary of its peers here. */
 #ifndef FSM_DIGEST_H_
 #define FSM_DIGEST_H_
 

@@ -49,8 +49,8 @@ void expiry_insert(struct expiry *expiry, struct expiry_node *node, uint64_t at_
 void expiry_remove(struct expiry *expiry, struct expiry_node *node);
 void expiry_move(struct expiry *expiry, struct expiry_node *node, uint64_t at_ms);
 
-/* Many moves at once: expiry_set each, in any number, then expiry_reorder once, in O(count). Between
- * the two nothing else may be asked of the queue. */
+/* Many moves at once: expiry_set each, in any number, then expiry_reorder once, in O(count).
+ * Between the two nothing else may be asked of the queue. */
 void expiry_set(struct expiry *expiry, struct expiry_node *node, uint64_t at_ms);
 void expiry_reorder(struct expiry *expiry);
 
@@ -58,8 +58,8 @@ void expiry_reorder(struct expiry *expiry);
 struct expiry_node *expiry_first(const struct expiry *expiry);
 uint64_t expiry_first_ms(const struct expiry *expiry);
 
-/* Called for every element whose time is less than `now_ms`, in no particular order; return false to
- * stop. Costs as much as there are such elements, whatever the size of the queue. */
+/* Called for every element whose time is less than `now_ms`, in no particular order; return false
+ * to stop. Costs as much as there are such elements, whatever the size of the queue. */
 typedef bool (*expiry_visit_cb)(void *ctx, struct expiry_node *node);
 void expiry_visit_due(const struct expiry *expiry, uint64_t now_ms, expiry_visit_cb cb, void *ctx);
 

@@ -1,11 +1,12 @@
 /* Applying an entry: the clock first, then the commands in order, then one slice of what is due.
  *
  * A numbered command passes the origin table on its way in and out: it is carried out only if its
- * origin is known and its number was neither seen nor confirmed, and what it answers is kept. Refusals
- * that come from the table itself (unknown origin, forgotten, void, overloaded) are not kept.
+ * origin is known and its number was neither seen nor confirmed, and what it answers is kept.
+ * Refusals that come from the table itself (unknown origin, forgotten, void, overloaded) are not
+ * kept.
  *
- * Nothing is freed while a command runs that its result might still borrow; what became superfluous is
- * tidied away when the result has been handed out. */
+ * Nothing is freed while a command runs that its result might still borrow; what became superfluous
+ * is tidied away when the result has been handed out. */
 #include "fsm/fsm.h"
 
 #include <stdlib.h>
@@ -370,14 +371,16 @@ static void sweep_tombstones(struct fsm *fsm)
     }
 }
 
+/* What is forgotten along with an owner or an origin counts too. */
 static void sweep_owners(struct fsm *fsm)
 {
-    for (uint64_t i = 0; i < fsm->settings.removal_slice; i++) {
+    for (uint64_t removed = 0; removed < fsm->settings.removal_slice; removed++) {
         struct owner *owner = owner_index_first_idle(&fsm->owners);
         if (owner == NULL || fsm_after_ms(owner->idle_ms, fsm->settings.tombstone_retention_ms) >=
                                  fsm->clock_ms) {
             break;
         }
+        removed += owner->departure_count;
         owner_forget(&fsm->owners, &fsm->table, owner);
     }
 }
@@ -385,13 +388,14 @@ static void sweep_owners(struct fsm *fsm)
 static void sweep_origins(struct fsm *fsm)
 {
     const struct settings *settings = &fsm->settings;
-    for (uint64_t i = 0; i < settings->removal_slice; i++) {
+    for (uint64_t removed = 0; removed < settings->removal_slice; removed++) {
         struct origin *origin = origin_table_longest_silent(&fsm->origins);
         if (origin == NULL ||
             (fsm_after_ms(origin->heard_ms, settings->origin_retention_ms) >= fsm->clock_ms &&
              fsm->origins.origins.count <= settings->origins_max)) {
             break;
         }
+        removed += origin->count;
         origin_forget(&fsm->origins, origin);
     }
 }

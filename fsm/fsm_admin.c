@@ -62,8 +62,9 @@ void fsm_apply_birth(struct fsm *fsm, const struct op *op, struct result *out_re
     begin_anew(fsm, op);
 }
 
-/* A new cluster from the state of an old one, which may go on somewhere: what was numbered there must
- * not take effect here, hence no origin survives. Versions of sets are drawn above the new floor. */
+/* A new cluster from the state of an old one, which may go on somewhere: what was numbered there
+ * must not take effect here, hence no origin survives. Versions of sets are drawn above the new
+ * floor. */
 void fsm_apply_restore(struct fsm *fsm, const struct op *op, struct result *out_result)
 {
     if (memcmp(op->identity.id, fsm->identity.id, CLUSTER_ID_LEN) == 0) {

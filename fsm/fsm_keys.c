@@ -1,8 +1,8 @@
 /* take, claim, renew, heartbeat, release: the decision table of docs/protocol.md, and the order in
  * which its guards speak.
  *
- * Each key of a command is decided by itself, one after the other; nothing is undone when a later one
- * is refused. */
+ * Each key of a command is decided by itself, one after the other; nothing is undone when a later
+ * one is refused. */
 #include <stdlib.h>
 
 #include "fsm/fsm_state.h"
@@ -221,9 +221,9 @@ static bool guard_refuses(struct attempt *attempt)
     return true;
 }
 
-/* Re-establishing the lease with `if_token`: not where the key was let go since, by release or by the
- * caller's own teardown, nor where another owner had it, nor where that may be forgotten. A tombstone
- * of an older lease says nothing: the state is one from before the caller's grant. */
+/* Re-establishing the lease with `if_token`: not where the key was let go since, by release or by
+ * the caller's own teardown, nor where another owner had it, nor where that may be forgotten. A
+ * tombstone of an older lease says nothing: the state is one from before the caller's grant. */
 static bool tombstone_forbids(const struct attempt *attempt)
 {
     uint64_t if_token = attempt->item->if_token;

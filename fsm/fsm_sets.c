@@ -9,8 +9,8 @@ static void name_departures(struct fsm *fsm, const struct owner *owner, const st
 static uint64_t count_alive(const struct fsm *fsm, const struct space *space);
 static bool on_due(void *ctx, struct expiry_node *node);
 
-/* Dead leases leave the set first, so that the version and the departures are those of the clock, not
- * of how far removal came. */
+/* Dead leases leave the set first, so that the version and the departures are those of the clock,
+ * not of how far removal came. */
 void fsm_apply_renew_all(struct fsm *fsm, const struct op *op, struct result *out_result)
 {
     struct space *space = space_find(&fsm->table, op->ns);

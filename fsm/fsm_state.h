@@ -68,8 +68,8 @@ void fsm_lease_end(struct fsm *fsm, struct lease *lease, enum end_reason reason,
                    uint64_t ended_ms);
 void fsm_lease_end_dead(struct fsm *fsm, struct lease *lease);
 
-/* The live lease of the key, or NULL. A dead one is ended, and a tombstone that is due forgotten, so
- * that whether removal came that far makes no difference. */
+/* The live lease of the key, or NULL. A dead one is ended, and a tombstone that is due forgotten,
+ * so that whether removal came that far makes no difference. */
 struct lease *fsm_meet(struct fsm *fsm, struct space *space, struct slice key);
 
 /* Removes every lease that is dead now. */

@@ -1,6 +1,6 @@
-/* Everything that is kept beside the records is computed anew and compared: counters, orders, links,
- * marks, digests. Only what the records say about each other is judged; whether their bytes are valid
- * was decided where they came in. */
+/* Everything that is kept beside the records is computed anew and compared: counters, orders,
+ * links, marks, digests. Only what the records say about each other is judged; whether their bytes
+ * are valid was decided where they came in. */
 #include "fsm/invariants.h"
 
 #include "fsm/digest.h"

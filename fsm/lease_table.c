@@ -1,6 +1,6 @@
-/* One allocation per record, with its bytes behind it; metadata and identity, which change while the
- * lease stays, have one of their own. A record is taken out of the digest's sum before it changes and
- * put back afterwards; what a renewal does not touch is hashed once per grant. */
+/* One allocation per record, with its bytes behind it; metadata and identity, which change while
+ * the lease stays, have one of their own. A record is taken out of the digest's sum before it
+ * changes and put back afterwards; what a renewal does not touch is hashed once per grant. */
 #include "fsm/lease_table.h"
 
 #include <stdlib.h>

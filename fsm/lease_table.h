@@ -1,9 +1,9 @@
 /* Leases and tombstones by (namespace, key).
  *
- * A namespace (`struct space`) holds everything that belongs to it: its leases and tombstones in the
- * order of keys, its leases again in the order of tokens and of expiry, its owners, its marks. Every
- * list in the order of tokens is one because a token that is drawn is the largest yet: what gets one
- * goes to the end.
+ * A namespace (`struct space`) holds everything that belongs to it: its leases and tombstones in
+ * the order of keys, its leases again in the order of tokens and of expiry, its owners, its marks.
+ * Every list in the order of tokens is one because a token that is drawn is the largest yet: what
+ * gets one goes to the end.
  *
  * This module keeps its own structures, counters and digests consistent; what the end or the change
  * of a lease means for owners, marks, tombstones and watchers is decided in fsm_lease.c. */
@@ -122,8 +122,8 @@ struct lease_grant {
 
 struct lease *lease_find(const struct space *space, struct slice key);
 
-/* A new lease of a key that has none; the caller links it to its owner (owner_index.h). The token is
- * the largest in the namespace. */
+/* A new lease of a key that has none; the caller links it to its owner (owner_index.h). The token
+ * is the largest in the namespace. */
 struct lease *lease_add(struct lease_table *table, struct space *space, struct slice key,
                         struct owner *owner, const struct lease_grant *grant);
 /* Another grant of the same lease, perhaps to another owner; linking is the caller's again. A token

@@ -145,8 +145,8 @@ static struct mark *last_of_space(const struct space *space)
     return NULL;
 }
 
-/* The tokens up to which leases are under a mark follow from the marks that are left: a replica that
- * loads a snapshot must compute the same. */
+/* The tokens up to which leases are under a mark follow from the marks that are left: a replica
+ * that loads a snapshot must compute the same. */
 static void mark_free(struct marks *marks, struct mark *mark)
 {
     struct space *space = mark->space;

@@ -1,13 +1,13 @@
 /* Marks: many leases ended at once, removed in slices.
  *
  * release_all and purge draw a token; every lease of their scope whose token was drawn before is
- * absent from then on, and its tombstone will carry the mark's time and reason. Scope is one owner's
- * `own` leases, or a whole namespace. Since lists in the order of tokens exist for both, what is under
- * a mark is the beginning of a list. A mark is gone when nothing is left under it, so there are never
- * more marks than leases.
+ * absent from then on, and its tombstone will carry the mark's time and reason. Scope is one
+ * owner's `own` leases, or a whole namespace. Since lists in the order of tokens exist for both,
+ * what is under a mark is the beginning of a list. A mark is gone when nothing is left under it, so
+ * there are never more marks than leases.
  *
- * A lease under two marks belongs to the one that was set first, the one with the smaller token. One
- * that was due already when the mark was set has expired, mark or not. */
+ * A lease under two marks belongs to the one that was set first, the one with the smaller token.
+ * One that was due already when the mark was set has expired, mark or not. */
 #ifndef FSM_MARKS_H_
 #define FSM_MARKS_H_
 

@@ -1,6 +1,6 @@
-/* Outcomes of an origin stand in a ring sorted by sequence. Sequences arrive nearly in order and are
- * confirmed in order, so that keeping one and dropping one is a step at either end; finding a repeat
- * is a binary search. */
+/* Outcomes of an origin stand in a ring sorted by sequence. Sequences arrive nearly in order and
+ * are confirmed in order, so that keeping one and dropping one is a step at either end; finding a
+ * repeat is a binary search. */
 #include "fsm/origin_table.h"
 
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* Exactly once: what numbered commands answered, per origin, until that is confirmed.
  *
  * An origin is a number that the state machine drew for a node; it numbers its commands from 1. The
- * outcome of every sequence above the origin's confirmed mark is kept as the bytes of its result, so
- * that a repeat is answered with the very same bytes. A sequence that was settled before it was applied
- * is void. Beside the bytes stand the keys that the command gave its caller anew, which is what
- * settling takes back. */
+ * outcome of every sequence above the origin's confirmed mark is kept as the bytes of its result,
+ * so that a repeat is answered with the very same bytes. A sequence that was settled before it was
+ * applied is void. Beside the bytes stand the keys that the command gave its caller anew, which is
+ * what settling takes back. */
 #ifndef FSM_ORIGIN_TABLE_H_
 #define FSM_ORIGIN_TABLE_H_
 

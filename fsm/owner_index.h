@@ -1,13 +1,13 @@
 /* Leases by owner, the owner's set version, and what left its set.
  *
- * An owner's *set* is its leases in state `own` inside one namespace. Whenever one leaves, a number is
- * drawn from the token counter and becomes the set's version; the departure is remembered under it, so
- * that whoever knows an older version can be told what left. What is forgotten raises the owner's
- * *forgotten version*: who knows an older one than that is told to list again.
+ * An owner's *set* is its leases in state `own` inside one namespace. Whenever one leaves, a number
+ * is drawn from the token counter and becomes the set's version; the departure is remembered under
+ * it, so that whoever knows an older version can be told what left. What is forgotten raises the
+ * owner's *forgotten version*: who knows an older one than that is told to list again.
  *
- * An owner without leases is kept for as long as a tombstone would be, then forgotten whole. The table
- * keeps the largest version that was forgotten so; an owner that is made anew starts there, which is
- * true: nothing of it left since. */
+ * An owner without leases is kept for as long as a tombstone would be, then forgotten whole. The
+ * table keeps the largest version that was forgotten so; an owner that is made anew starts there,
+ * which is true: nothing of it left since. */
 #ifndef FSM_OWNER_INDEX_H_
 #define FSM_OWNER_INDEX_H_
 
@@ -95,8 +95,8 @@ void owner_index_forget_departure(struct owner_index *index);
 void owner_forget(struct owner_index *index, struct lease_table *table, struct owner *owner);
 struct owner *owner_index_first_idle(const struct owner_index *index);
 
-/* Forget the owners that have neither leases nor departures any more. Nothing may borrow their names
- * any longer. */
+/* Forget the owners that have neither leases nor departures any more. Nothing may borrow their
+ * names any longer. */
 void owner_index_tidy(struct owner_index *index, struct lease_table *table);
 
 static inline struct slice departed_key(const struct departed *departed)

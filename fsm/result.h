@@ -15,7 +15,8 @@ struct result_decoder;
 struct result_decoder *result_decoder_create(void);
 void result_decoder_destroy(struct result_decoder *decoder);
 
-/* STATUS_OK or STATUS_MALFORMED. Arrays live in the decoder until its next use, slices in `bytes`. */
+/* STATUS_OK or STATUS_MALFORMED. Arrays live in the decoder until its next use, slices in
+ * `bytes`. */
 NODISCARD enum status result_decode(struct result_decoder *decoder, struct slice bytes,
                                     struct result *out_result);
 

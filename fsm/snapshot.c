@@ -1,8 +1,8 @@
 /* Writing a snapshot: one walk per section, every record packed straight into the buffer.
  *
- * Records refer to owners and namespaces by their number in the walk. The number is handed out while
- * walking and looked up through a sorted table of addresses, so that nothing is written into the state
- * (it is const here) and no name is compared. */
+ * Records refer to owners and namespaces by their number in the walk. The number is handed out
+ * while walking and looked up through a sorted table of addresses, so that nothing is written into
+ * the state (it is const here) and no name is compared. */
 #include "fsm/snapshot.h"
 
 #include <stdlib.h>
@@ -78,8 +78,8 @@ void snapshot_encode(const struct fsm *fsm, struct buf *out)
             snapshot_crc(header, slice_from(header + SNAPSHOT_HEADER_LEN, body_len)));
 }
 
-/* Every byte of text is counted by memory_len, which also counts structures that are larger than what
- * is written of them; departures and marks repeat nothing but numbers. */
+/* Every byte of text is counted by memory_len, which also counts structures that are larger than
+ * what is written of them; departures and marks repeat nothing but numbers. */
 size_t snapshot_len_estimate(const struct fsm *fsm)
 {
     uint64_t records = fsm->table.spaces.count + fsm->owners.owner_count +

@@ -1,9 +1,9 @@
 /* The whole state <-> bytes, in canonical order: equal states give equal bytes.
  *
  * Layout, integers little-endian: magic "TNRS" (never LZ4's), format version, length of the body (8
- * bytes), CRC-32C of the body and then of what stands before the checksum, four zero bytes; the body;
- * zeros up to a multiple of 8. The body is a sequence of MessagePack arrays, one per record, so that
- * neither side ever holds a second copy of the state:
+ * bytes), CRC-32C of the body and then of what stands before the checksum, four zero bytes; the
+ * body; zeros up to a multiple of 8. The body is a sequence of MessagePack arrays, one per record,
+ * so that neither side ever holds a second copy of the state:
  *
  *   head         index clock token born id generation random [settings] lost_ms grace_end_ms
  *                forgotten_until forgotten_token forgotten_version [count of each section below]

@@ -1,9 +1,9 @@
 /* Loading a snapshot: record by record, nothing trusted.
  *
  * Each record is looked over by mp_scan before msgpack-c may allocate for it, and checked field by
- * field; what records say about each other (orders, sums, P1, P5) is checked where a structure would
- * take harm from it, and by invariants_check at the end. Lists in the order of tokens are linked when
- * all leases are known. */
+ * field; what records say about each other (orders, sums, P1, P5) is checked where a structure
+ * would take harm from it, and by invariants_check at the end. Lists in the order of tokens are
+ * linked when all leases are known. */
 #include <stdlib.h>
 
 #include "fsm/invariants.h"
@@ -100,7 +100,8 @@ enum status snapshot_decode(struct slice bytes, struct fsm **out_fsm, uint32_t *
     return STATUS_OK;
 }
 
-/* Header, checksum, padding. A version that is not ours is told even where the rest is unreadable. */
+/* Header, checksum, padding. A version that is not ours is told even where the rest is
+ * unreadable. */
 static bool unwrap(struct slice bytes, struct slice *out_body, uint32_t *out_version,
                    const char **out_why)
 {
@@ -169,8 +170,8 @@ static void load_body(struct loader *loader)
     }
 }
 
-/* Owners and namespaces were superfluous until something was put into them; those that still are make
- * the snapshot one that nobody wrote, which the invariants tell. */
+/* Owners and namespaces were superfluous until something was put into them; those that still are
+ * make the snapshot one that nobody wrote, which the invariants tell. */
 static void keep_loose(struct fsm *fsm)
 {
     while (list_pop(&fsm->table.loose) != NULL) {
@@ -574,8 +575,8 @@ static int compare_silence(const void *a, const void *b)
                                                    : 0;
 }
 
-/* The namespace that the next field numbers. When there is none the fields fail, and the result only
- * serves to go on reading. */
+/* The namespace that the next field numbers. When there is none the fields fail, and the result
+ * only serves to go on reading. */
 static struct space *space_at(struct loader *loader, struct mp_fields *fields)
 {
     uint64_t number = mp_read_u64(fields);

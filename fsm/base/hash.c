@@ -1,5 +1,5 @@
-/* crc32c by the SSE 4.2 instruction where the processor has it, chosen when called, else bit by bit:
- * slow and right, for machines we do not measure on. */
+/* crc32c by the SSE 4.2 instruction where the processor has it, chosen when called, else bit by
+ * bit: slow and right, for machines we do not measure on. */
 #include "fsm/base/hash.h"
 
 #include <string.h>

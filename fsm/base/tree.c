@@ -1,6 +1,6 @@
-/* Heights instead of balance factors: rebalancing after an insertion and after a removal is then the
- * same walk towards the root, which ends where a subtree's height stayed as it was (Knuth, The Art
- * of Computer Programming 3, 6.2.3). Parent links make walking possible without a stack. */
+/* Heights instead of balance factors: rebalancing after an insertion and after a removal is then
+ * the same walk towards the root, which ends where a subtree's height stayed as it was (Knuth, The
+ * Art of Computer Programming 3, 6.2.3). Parent links make walking possible without a stack. */
 #include "fsm/base/tree.h"
 
 #include "fsm/base/check.h"
@@ -179,8 +179,8 @@ static uint64_t prefix_of(struct slice key)
     return prefix;
 }
 
-/* Order of a key against a node's. Where two prefixes differ they decide: a shorter key has zeros in
- * the place of the other's bytes, and comes first as it should. */
+/* Order of a key against a node's. Where two prefixes differ they decide: a shorter key has zeros
+ * in the place of the other's bytes, and comes first as it should. */
 static int compare(uint64_t prefix, struct slice key, const struct tree_node *node)
 {
     if (prefix != node->prefix) {

@@ -1,8 +1,8 @@
 /* Intrusive balanced tree (AVL), ordered by runs of bytes.
  *
- * The links live in the element, and so do the bytes that order it: linking never allocates, and the
- * bytes must not move while the element is in the tree. A copy of the first eight bytes stands in the
- * node, so that most steps of a search touch nothing else of an element. */
+ * The links live in the element, and so do the bytes that order it: linking never allocates, and
+ * the bytes must not move while the element is in the tree. A copy of the first eight bytes stands
+ * in the node, so that most steps of a search touch nothing else of an element. */
 #ifndef FSM_BASE_TREE_H_
 #define FSM_BASE_TREE_H_
 

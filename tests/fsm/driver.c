@@ -1,3 +1,4 @@
+/* See driver.h. */
 #include "tests/fsm/driver.h"
 
 #include <inttypes.h>

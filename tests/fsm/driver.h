@@ -1,7 +1,7 @@
 /* Drives one state machine in a test: short verbs for commands, a clock that only the test moves.
  *
- * Every command travels as bytes of an entry, every result as bytes of a result, and the invariants are
- * checked after each entry. */
+ * Every command travels as bytes of an entry, every result as bytes of a result, and the invariants
+ * are checked after each entry. */
 #ifndef TESTS_FSM_DRIVER_H_
 #define TESTS_FSM_DRIVER_H_
 
@@ -84,7 +84,8 @@ struct result driver_settle(struct driver *driver, uint64_t sequence);
 /* The identity that `driver_create` uses, with another first byte of the id, and generation. */
 struct cluster_identity driver_identity(uint8_t first, uint64_t generation);
 
-/* Snapshot and back; checks that both have the same digest and the same bytes. Owned by the caller. */
+/* Snapshot and back; checks that both have the same digest and the same bytes. Owned by the
+ * caller. */
 struct fsm *driver_round_trip(const struct driver *driver);
 
 #endif

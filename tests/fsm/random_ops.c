@@ -1,3 +1,4 @@
+/* See random_ops.h. */
 #include "tests/fsm/random_ops.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Random commands for a state machine with few keys, owners and namespaces, so that everything meets
- * everything. The same seed gives the same commands. */
+/* Random commands for a state machine with few keys, owners and namespaces, so that everything
+ * meets everything. The same seed gives the same commands. */
 #ifndef TESTS_FSM_RANDOM_OPS_H_
 #define TESTS_FSM_RANDOM_OPS_H_
 

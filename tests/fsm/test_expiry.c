@@ -1,4 +1,5 @@
-/* The queue of what is due: order with ties, moves, removals, rebuilding, and visiting what is due. */
+/* The queue of what is due: order with ties, moves, removals, rebuilding, and visiting what is
+ * due. */
 #include "fsm/expiry.h"
 
 #include <setjmp.h>

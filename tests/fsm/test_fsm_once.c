@@ -1,5 +1,5 @@
-/* Exactly once: repeats, confirmation, unknown origins, void numbers, settling, and the bounds of what
- * is kept (hazards R1, R2, R8, D12). */
+/* Exactly once: repeats, confirmation, unknown origins, void numbers, settling, and the bounds of
+ * what is kept (hazards R1, R2, R8, D12). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

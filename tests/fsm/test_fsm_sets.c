@@ -1,5 +1,5 @@
-/* renew_all with set versions and departures, release_all and purge with their marks: what has left,
- * what is absent though still stored, and how it is removed in slices. */
+/* renew_all with set versions and departures, release_all and purge with their marks: what has
+ * left, what is absent though still stored, and how it is removed in slices. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* The tables by themselves: namespaces come and go, leases in three orders, attachments, tombstones
- * and the marks of what is forgotten, owners and departures, marks over owners and namespaces; and all
- * sums and estimates are back at zero when everything is gone. */
+ * and the marks of what is forgotten, owners and departures, marks over owners and namespaces; and
+ * all sums and estimates are back at zero when everything is gone. */
 #include "fsm/lease_table.h"
 
 #include <setjmp.h>

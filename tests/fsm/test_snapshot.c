@@ -13,6 +13,7 @@
 #include "fsm/invariants.h"
 #include "fsm/snapshot.h"
 #include "tests/fsm/driver.h"
+#include "tests/golden/golden.h"
 
 #define HEADER_LEN 24u
 
@@ -270,6 +271,29 @@ static void test_snapshot__is_appended(void **state)
     driver_destroy(driver);
 }
 
+/* Bytes and digests are compared between nodes of different releases: they change only together
+ * with the format version. */
+static void test_snapshot__has_its_bytes_and_its_digest(void **state)
+{
+    (void)state;
+    struct golden *golden = golden_open("snapshots.hex");
+    struct driver *drivers[] = {driver_create(NULL), full()};
+    static const char *const names[][2] = {{"born", "born_digest"}, {"full", "full_digest"}};
+    bool fine = true;
+    for (size_t i = 0; i < 2; i++) {
+        struct buf bytes;
+        encode(drivers[i], &bytes);
+        fine = golden_matches(golden, names[i][0], buf_slice(&bytes)) && fine;
+        buf_clear(&bytes);
+        buf_append_u64(&bytes, fsm_digest(drivers[i]->fsm));
+        fine = golden_matches(golden, names[i][1], buf_slice(&bytes)) && fine;
+        buf_deinit(&bytes);
+        driver_destroy(drivers[i]);
+    }
+    assert_true(golden_close(golden));
+    assert_true(fine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_snapshot__validates_what_it_loads),
         cmocka_unit_test(test_snapshot__garbage_is_refused),
         cmocka_unit_test(test_snapshot__is_appended),
+        cmocka_unit_test(test_snapshot__has_its_bytes_and_its_digest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

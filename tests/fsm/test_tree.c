@@ -39,8 +39,8 @@ static void make_elements(struct element *elements, struct rng *rng)
         struct element *element = &elements[i];
         *element = (struct element){.len = 1 + rng_below(rng, sizeof element->key)};
         for (size_t at = 0; at < element->len; at++) {
-            element->key[at] = (uint8_t) "ab\0"[at < 6 && rng_chance(rng, 700) ? 0
-                                                                                : rng_below(rng, 3)];
+            bool shared = at < 6 && rng_chance(rng, 700);
+            element->key[at] = (uint8_t) "ab\0"[shared ? 0 : rng_below(rng, 3)];
         }
         bool fresh = true;
         for (unsigned other = 0; other < i && fresh; other++) {
