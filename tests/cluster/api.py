@@ -101,7 +101,7 @@ class Api:
 
     def _reply(self, message):
         _, number, error, result = message
-        known = ApiError(error["code"], str(error)) if error else None
+        known = ApiError(error["code"], str(error), error) if error else None
         return number, Reply(result, known, self.sent_s.pop(number, 0.0), time.monotonic())
 
     def call(self, method, **parameters):

@@ -1,6 +1,6 @@
-"""Every cell of the decision table with every guard and identity, sequences, what is INVALID, and
-the edges, played through every path; expectations are the literals in cells.txt, stories.txt,
-invalid.txt and edges.txt.
+"""Every cell of the decision table with every guard and identity, sequences, many keys at once,
+what is INVALID, and the edges, played through every path. Expectations are the literals in
+cells.txt, stories.txt, invalid.txt and edges.txt.
 
 Usage: tests/contract/run [state_machine|api|cli|all] [ROUNDS]
 """
@@ -16,6 +16,10 @@ STATES = ("absent", "own/self", "own/peer", "del/self", "del/peer")
 SELF, PEER = b"gw-1:self", b"gw-2:peer"
 TTL_BEFORE_MS, TTL_MS = 60000, 90000
 EXPIRY_DEADLINE_S = 10
+ABSENT = object()  # a parameter that is left out
+EXIT_CODES = {"GRANTED": 0, "RENEWED": 0, "REESTABLISHED": 0, "RELEASED": 0, "HELD": 1,
+              "TEARDOWN": 1, "LOST": 1, "LAPSED": 1, "STALE": 1, "GRACE": 1, "MISMATCH": 1,
+              "NOT_OWNER": 1, "INVALID": 2}
 GRACES = {"claim-adopt": 0, "claim-adopt-destroy": 0,
           "claim-grace": 500000, "claim-grace-destroy": 500000}
 
@@ -61,6 +65,14 @@ class Player:
             self.wrong += 1
             print(f"{self.path.name}: {where}: {what}: {wrong}")
 
+    def ask(self, op, ns, owner, key, **parameters):
+        """One operation; of the command line the exit code must fit what it says."""
+        reply = self.path.do(op, ns, owner, key, **parameters)
+        if "exit" in reply:
+            code = EXIT_CODES.get(reply.get("outcome") or reply["error"])
+            expect(reply["exit"] == code, f"expected exit code {code}, got {reply}")
+        return reply
+
     # --- cells ----------------------------------------------------------------------------------
 
     def prepare(self, state, key, expired):
@@ -68,13 +80,13 @@ class Player:
         if state == "absent":
             if not expired:
                 return None
-            reply = self.path.do("take", b"default", SELF, key, ttl_ms=10)
+            reply = self.ask("take", b"default", SELF, key, ttl_ms=10)
             expect(reply.get("outcome") == "GRANTED", f"preparing: {reply}")
             self.wait_for_end(key)
             return reply
         kind, who = state.split("/")
         op = "take" if kind == "own" else "claim-destroy"
-        reply = self.path.do(op, b"default", SELF if who == "self" else PEER, key,
+        reply = self.ask(op, b"default", SELF if who == "self" else PEER, key,
                              ttl_ms=TTL_BEFORE_MS, meta=b"m", identity=b"A")
         expect(reply.get("outcome") == "GRANTED", f"preparing: {reply}")
         return reply
@@ -98,7 +110,7 @@ class Player:
             parameters["if_token"] = before["token"]
         elif guard == "wrong":
             parameters["if_token"] = 1
-        reply = self.path.do(op, b"default", SELF, key, **parameters)
+        reply = self.ask(op, b"default", SELF, key, **parameters)
         after = self.path.owner(b"default", key)
         self.expect_reply(reply, expected.split("/"), before, held, after)
         self.expect_lease(reply, expected.split("/"), before, held, after, parameters)
@@ -173,6 +185,68 @@ class Player:
                 self.check(f"{where}/{state}", what, self.cell, op, guard, identity, state,
                            literal)
 
+    # --- many keys at once (I7) -----------------------------------------------------------------
+
+    def many(self, keys, expected, method="claim", **parameters):
+        """One request with `keys`; `expected` is an outcome for all of them or (field, rule)."""
+        if method != "release":
+            parameters["ttl_ms"] = TTL_MS
+        reply = self.path.many(method, SELF, keys, **parameters)
+        if isinstance(expected, tuple):
+            expect(reply == {"error": "INVALID", "field": expected[0], "rule": expected[1]},
+                   f"expected INVALID {expected}, got {str(reply)[:200]}")
+            return []
+        expect("outcomes" in reply, f"expected outcomes, got {str(reply)[:200]}")
+        outcomes = reply["outcomes"]
+        expect(len(outcomes) == len(keys), f"{len(outcomes)} outcomes of {len(keys)} keys")
+        seen = {outcome["outcome"] for outcome in outcomes}
+        expect(seen == {expected}, f"expected {expected} only, got {seen}")
+        return outcomes
+
+    def most_keys(self):
+        keys = [self.key() for _ in range(10000)]
+        outcomes = self.many(keys, "GRANTED")
+        tokens = [outcome["token"] for outcome in outcomes]
+        expect(tokens == sorted(set(tokens)), "tokens do not grow in the order of the keys")
+        for name, expected in (("renew", "RENEWED"), ("release", "RELEASED"),
+                               ("release", "NOT_OWNER"), ("renew", "LAPSED")):
+            self.many(keys, expected, name)
+
+    def order_of_keys(self):
+        mine, free, theirs = self.key(), self.key(), self.key()
+        self.many([mine], "GRANTED")
+        reply = self.path.many("claim", PEER, [theirs], ttl_ms=TTL_MS)
+        expect(reply["outcomes"][0]["outcome"] == "GRANTED", f"preparing: {reply}")
+        reply = self.path.many("renew", SELF, [theirs, mine, free, mine, theirs], ttl_ms=TTL_MS)
+        got = [outcome["outcome"] for outcome in reply["outcomes"]]
+        expect(got == ["LOST", "RENEWED", "LAPSED", "RENEWED", "LOST"], f"got {got}")
+
+    def key_named_twice(self):
+        key, other = self.key(), self.key()
+        outcomes = self.many([key, other, key], "GRANTED")
+        expect(outcomes[0] == outcomes[2], f"done twice: {outcomes}")
+        expect(outcomes[0]["token"] < outcomes[1]["token"], f"out of order: {outcomes}")
+
+    def one_bad_key(self):
+        keys = [self.key() for _ in range(9999)]
+        keys[5000] = b"a\nb"
+        self.many(keys, ("key", "must be 1..512 bytes of UTF-8 without control characters"))
+        expect(self.path.owner(b"default", keys[0]) is None, "a part of it was done")
+
+    def play_many(self):
+        if not hasattr(self.path, "many"):
+            return
+        rule = "must be 1..10000 keys"
+        for what, play in (
+                ("no key", lambda: self.many([], ("keys", rule))),
+                ("10000 keys", self.most_keys),
+                ("10001 keys", lambda: self.many([self.key() for _ in range(10001)],
+                                                 ("keys", rule))),
+                ("one bad key among 9999", self.one_bad_key),
+                ("a key named twice", self.key_named_twice),
+                ("the order of the keys", self.order_of_keys)):
+            self.check(f"many: {what}", what, play)
+
     # --- what is refused as INVALID, and what is just inside ------------------------------------
 
     def call(self, op, name, value):
@@ -182,9 +256,12 @@ class Player:
             parameters["ttl_ms"] = TTL_MS
         if op in GRACES:
             parameters["grace_ms"] = GRACES[op]
-        parameters[name] = value
+        if value is ABSENT:
+            del parameters[name]
+        else:
+            parameters[name] = value
         names = [parameters.pop(name) for name in ("ns", "owner", "key")]
-        reply = self.path.do(op, *names, **parameters)
+        reply = self.ask(op, *names, **parameters)
         return reply, names[0], names[2]
 
     def invalid(self, op, name, value, field, rule):
@@ -238,8 +315,8 @@ class Player:
             return
         if not words[1].startswith("release"):
             names.setdefault("ttl_ms", TTL_BEFORE_MS)
-        reply = self.path.do(words[1], b"default", SELF if words[0] == "self" else PEER, key,
-                             **names)
+        reply = self.ask(words[1], b"default", SELF if words[0] == "self" else PEER, key,
+                         **names)
         expect(reply.get("outcome") == words[at + 1], f"expected {words[at + 1]}, got {reply}")
         if reply["outcome"] in ("GRANTED", "REESTABLISHED"):
             kept = words[1] == "claim-destroy" and reply["token"] == tokens.get("")
@@ -273,12 +350,13 @@ class Player:
     def play(self):
         self.play_cells()
         self.play_stories()
+        self.play_many()
         self.play_edges()
 
 
 def parse(value):
     """A value of the tables."""
-    special = {"true": True, "nil": None}
+    special = {"true": True, "nil": None, "-": ABSENT}
     if value in special:
         return special[value]
     if value.startswith("text*"):
@@ -296,8 +374,10 @@ def cluster_paths(cluster, wanted):
     """The API of the leader, of a follower and of a node that has no vote; the command line of the
     same."""
     leader = cluster.leader()
-    followers = [node for node in cluster.followers() if node.number <= 3]
-    spares = [node for node in cluster.followers() if node.number > 3]
+    others = [(node, node.status()["role"]) for node in cluster.followers()]
+    followers = [node for node, role in others if role == "voter"]
+    spares = [node for node, role in others if role in ("none", "spare")]
+    expect(len(followers) == 2 and len(spares) == 1, f"roles of the others: {others}")
     for role, node in (("leader", leader), ("follower", followers[0]), ("spare", spares[0])):
         if wanted in ("api", "all"):
             yield paths.Socket(f"API of the {role}", node.api())

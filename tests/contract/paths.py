@@ -4,7 +4,7 @@ Each path does one operation on one key and says what came, in the same form:
 
     do(op, ns, owner, key, **parameters) -> {"outcome": ..., "token": ..., "held_before": ...,
         "ms_left": ..., "holder": {"owner", "state", "token", "ms_left"} or None, "grace_ms_left"}
-        or {"error": code, "field": ..., "value": ..., "rule": ...}
+        or {"error": code, "field": ..., "value": ..., "rule": ...}; the command line adds "exit"
     owner(ns, key) -> None or {"owner", "state", "token", "ttl_ms", "meta", "identity"}
 
 op is the name of an operation with its flags, e.g. "claim-adopt-destroy". Texts are bytes.
@@ -183,9 +183,17 @@ class Socket:
                 "ms_left": outcome.get("ms_left"), "holder": holder,
                 "grace_ms_left": outcome.get("grace_ms_left")}
 
+    def many(self, method, owner, keys, **parameters):
+        """The reply to one request with several keys, as it came, or what was INVALID."""
+        reply = self.api.call(method, ns=b"default", owner=owner, keys=keys, **parameters)
+        if reply.error:
+            error = self.parse_error(reply.error)
+            return {name: error[name] for name in ("error", "field", "rule")}
+        return reply.result
+
     @staticmethod
     def parse_error(error):
-        names = getattr(error, "names", {})
+        names = error.names
         return {"error": error.code, "field": names.get("field"), "value": names.get("value"),
                 "rule": names.get("rule"), "text": error.text}
 
@@ -218,15 +226,15 @@ class CommandLine:
     def wait(self, wait_ms):
         time.sleep(wait_ms / 1000)
 
-    def run(self, *arguments):
-        done = subprocess.run([self.program.encode(), *arguments, b"--json", b"--socket",
-                               self.socket_path.encode()],
+    def run(self, method, key, *options):
+        done = subprocess.run([self.program.encode(), method, b"--json", b"--socket",
+                               self.socket_path.encode(), *options, b"--", key],
                               capture_output=True, timeout=30, check=False)
         return done.returncode, done.stdout, done.stderr
 
     def do(self, op, ns, owner, key, **parameters):
         method, flags = OPERATIONS[op]
-        arguments = [method.encode(), b"--namespace", ns, b"--owner", owner]
+        arguments = [b"--namespace", ns, b"--owner", owner]
         options = {"ttl_ms": (b"--ttl", b"ms"), "grace_ms": (b"--grace", b"ms"),
                    "if_token": (b"--if-token", b"")}
         for name, value in parameters.items():
@@ -235,7 +243,7 @@ class CommandLine:
             else:
                 arguments += [b"--" + name.encode(), value]
         arguments += [b"--" + flag.encode() for flag in flags]
-        code, out, err = self.run(*arguments, b"--", key)
+        code, out, err = self.run(method.encode(), key, *arguments)
         return self.parse(code, out, err)
 
     @staticmethod
@@ -247,7 +255,7 @@ class CommandLine:
         if "error" in reply or "code" in reply:
             names = reply.get("error", reply)
             return {"error": names["code"], "field": names.get("field"),
-                    "value": names.get("value"), "rule": names.get("rule")}
+                    "value": names.get("value"), "rule": names.get("rule"), "exit": code}
         outcome = reply.get("outcomes", [reply])[0]
         holder = outcome.get("holder")
         if holder:
@@ -259,7 +267,7 @@ class CommandLine:
                 "grace_ms_left": outcome.get("grace_ms_left"), "exit": code}
 
     def owner(self, ns, key):
-        _, out, err = self.run(b"owner", b"--namespace", ns, b"--", key)
+        _, out, err = self.run(b"owner", key, b"--namespace", ns)
         try:
             reply = json.loads(out)
         except ValueError as error:

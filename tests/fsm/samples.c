@@ -152,6 +152,8 @@ static const struct sample_result results[] = {
     {"forgotten", {AT, .status = STATUS_FORGOTTEN, .kind = OP_KIND_CLAIM}},
     {"origin_unknown", {AT, .status = STATUS_ORIGIN_UNKNOWN, .kind = OP_KIND_RENEW_ALL}},
     {"invalid", {AT, .status = STATUS_INVALID, .kind = OP_KIND_CLAIM}},
+    {"overloaded", {AT, .status = STATUS_OVERLOADED, .kind = OP_KIND_TAKE}},
+    {"uninitialised", {AT, .status = STATUS_UNINITIALISED, .kind = OP_KIND_OPEN_ORIGIN}},
 };
 
 const struct sample_command *sample_commands(size_t *out_count)

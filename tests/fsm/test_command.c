@@ -1,4 +1,4 @@
-/* Every rule at both sides of its edge, on every kind of operation, in the same words (hazard T5). */
+/* Every rule at both sides of its edge, on every kind of operation, in the same words (T5). */
 #include "fsm/command.h"
 
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 
 #include "tests/fsm/samples.h"
 
-static const char text_of_a[KEY_LEN_MAX + META_LEN_MAX] = {0}; /* NULs: controls, but fine as meta */
+static const char text_of_a[KEY_LEN_MAX + META_LEN_MAX] = {0}; /* NULs: fine as meta */
 static char text_of_x[META_LEN_MAX + 1];
 
 static struct slice x_times(size_t len)

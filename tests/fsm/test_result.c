@@ -160,8 +160,10 @@ static void test_result__malformed_bytes_are_refused(void **state)
     (void)state;
     static const uint8_t fine[] = {0x96, 0, 5, 1, 0, 1, 0x91, 0x91, 9}; /* release: RELEASED */
     assert_int_equal(decode_bytes(fine, sizeof fine), STATUS_OK);
-    static const uint8_t status_5[] = {0x95, 5, 5, 1, 0, 1};
-    assert_int_equal(decode_bytes(status_5, sizeof status_5), STATUS_MALFORMED);
+    static const uint8_t status_6[] = {0x95, 6, 5, 1, 0, 1};
+    assert_int_equal(decode_bytes(status_6, sizeof status_6), STATUS_OK);
+    static const uint8_t status_7[] = {0x95, 7, 5, 1, 0, 1};
+    assert_int_equal(decode_bytes(status_7, sizeof status_7), STATUS_MALFORMED);
     static const uint8_t kind_15[] = {0x95, 1, 15, 1, 0, 1};
     assert_int_equal(decode_bytes(kind_15, sizeof kind_15), STATUS_MALFORMED);
     static const uint8_t outcome_15[] = {0x96, 0, 5, 1, 0, 1, 0x91, 0x91, 15};

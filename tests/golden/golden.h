@@ -7,7 +7,7 @@
 
 struct golden;
 
-/* Read `file` (a name inside tests/golden). With TENURE_GOLDEN_WRITE set in the environment the file
+/* Read `file` (a name inside tests/golden). With TENURE_GOLDEN_WRITE set in the environment it
  * starts empty instead and is written by golden_close. */
 struct golden *golden_open(const char *file);
 

@@ -29,7 +29,7 @@ struct driver {
 static void serve(struct driver *driver, char *line);
 static void fatal(const char *what, const char *detail);
 
-/* --- reading ------------------------------------------------------------------------------------ */
+/* --- reading --------------------------------------------------------------------------------- */
 
 /* Cut the next word at `separator` off *rest; NULL at the end. */
 static char *next_word(char **rest, char separator)
@@ -230,7 +230,7 @@ static struct command read_command(struct driver *driver, char *text)
     return command;
 }
 
-/* --- writing ------------------------------------------------------------------------------------ */
+/* --- writing --------------------------------------------------------------------------------- */
 
 static void put_escaped(struct slice text)
 {
@@ -376,7 +376,7 @@ static bool on_view(void *ctx, const struct lease_view *view)
     return true;
 }
 
-/* --- requests ----------------------------------------------------------------------------------- */
+/* --- requests -------------------------------------------------------------------------------- */
 
 /* apply INDEX STAMP COMMAND|COMMAND... : results joined by '|'; or "INVALID field value rule" of
  * the first command that breaks a rule, and then nothing is applied. */
