@@ -909,6 +909,15 @@ bool guard_receive(struct guard *guard, struct raft_message *message)
         guard_receive_vote(guard, message);
         return true;
     }
+    /* Before it looks whether it is a candidate, libraft reads the candidate's flag "in pre-vote",
+     * where a follower has the address of its leader. Taken for false, the answer to a pre-vote,
+     * which carries the next term, raises the term: the leader is deposed by a node that had found
+     * it. Nothing else comes of an answer that is late. */
+    if (message->type == RAFT_REQUEST_VOTE_RESULT && guard_cures(guard, GUARD_CURE_RESULTS) &&
+        guard_raft(guard)->state != RAFT_CANDIDATE) {
+        guard->stats.results_dropped++;
+        return false;
+    }
     guard->recv(&guard->io, message);
     return true;
 }

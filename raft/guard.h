@@ -21,6 +21,9 @@
  *   votes  a new voter that has not heard of its
  *       promotion refuses to vote, and without its
  *       vote nobody can tell it: no leader for ever  receive: it votes like a voter
+ *   results  a late answer to a pre-vote is taken
+ *       for a real one, by a flag in a union that
+ *       holds something else: a living leader falls  receive: for candidates only
  *
  * Fail-stop. On an error of term, vote, append, truncate or snapshot, and when the disk hangs, the
  * guard *fails*: it calls on_fatal once and from then on neither calls libraft nor lets anything
@@ -57,7 +60,8 @@ enum guard_cure {
     GUARD_CURE_L7 = 1 << 6,
     GUARD_CURE_L8 = 1 << 7,
     GUARD_CURE_VOTES = 1 << 8,
-    GUARD_CURES_ALL = (1 << 9) - 1,
+    GUARD_CURE_RESULTS = 1 << 9,
+    GUARD_CURES_ALL = (1 << 10) - 1,
 };
 
 #define GUARD_DISK_STALL_NS_MAX 2000000000ull /* a write that hangs longer ends the node */
@@ -86,6 +90,7 @@ struct guard_stats {
     uint64_t snapshots_spared;  /* L4: not sent */
     uint64_t terms_corrected;   /* L5 */
     uint64_t snapshots_unread;  /* our own snapshot could not be read for a peer */
+    uint64_t results_dropped;   /* answers to a campaign that was over */
     uint64_t votes_opened;      /* requests for a vote that libraft would have refused unread */
     uint64_t commits_notified;  /* turns in which followers were told of a commit at once */
 };

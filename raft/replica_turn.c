@@ -208,7 +208,7 @@ void replica_stats(const struct replica *replica, struct replica_stats *out_stat
     out_stats->guard_cures = guard->commits_held + guard->messages_split +
                              guard->snapshots_refused + guard->snapshots_spared +
                              guard->terms_corrected + guard->snapshots_unread +
-                             guard->votes_opened;
+                             guard->results_dropped + guard->votes_opened;
 }
 
 const struct fsm *replica_fsm(const struct replica *replica)

@@ -1,4 +1,5 @@
-/* A node that libraft believes to have no vote is asked for one: the cure "votes" of the guard. */
+/* Votes: of a node that libraft believes to have none, and answers that come late; the cures
+ * "votes" and "results" of the guard. */
 #include "raft/guard.h"
 
 #include <setjmp.h>
@@ -107,6 +108,34 @@ static void test_guard_votes__a_leader_that_is_followed_is_not_disturbed(void **
     node_free(node);
 }
 
+/* Node 2 follows nobody; an answer to a pre-vote of its own, for term 3, comes late. */
+static raft_term term_after_late_answer(unsigned cures)
+{
+    struct one_node *node = calloc(1, sizeof(*node));
+    CHECK(node != NULL);
+    one_node_init(node, 2);
+    node->cures = cures;
+    one_node_boot(node, 3, 0);
+    struct raft_message message = {
+        .type = RAFT_REQUEST_VOTE_RESULT,
+        .server_id = 1,
+        .server_address = "1",
+        .request_vote_result =
+            {.version = 2, .term = 3, .vote_granted = true, .pre_vote = true, .features = 1},
+    };
+    (void)one_node_receive(node, &message);
+    raft_term term = raft_current_term(&node->raft);
+    node_free(node);
+    return term;
+}
+
+static void test_guard_votes__a_late_answer_to_a_pre_vote_raises_no_term(void **state)
+{
+    (void)state;
+    assert_int_equal(term_after_late_answer(GUARD_CURES_ALL), 1);
+    assert_int_equal(term_after_late_answer(GUARD_CURES_ALL & ~(unsigned)GUARD_CURE_RESULTS), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -114,6 +143,7 @@ int main(void)
         cmocka_unit_test(test_guard_votes__without_the_cure_there_is_no_leader_for_ever),
         cmocka_unit_test(test_guard_votes__one_vote_a_term_and_only_for_a_log_as_good),
         cmocka_unit_test(test_guard_votes__a_leader_that_is_followed_is_not_disturbed),
+        cmocka_unit_test(test_guard_votes__a_late_answer_to_a_pre_vote_raises_no_term),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
