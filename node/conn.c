@@ -1,12 +1,18 @@
 /* libuv asks for memory and fills it in one breath (uv__read), so one scratch buffer serves all
- * connections of a loop. */
+ * connections of a loop. It does not watch a stream that is not read from, not even for hang-up:
+ * the pool looks at those by itself, some of them at a time. */
 #include "node/conn.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
 
+#include "fsm/base/units.h"
+
 #define CONN_KEEP_CAP 8192u /* a buffer that is empty keeps at most this much memory */
+#define LOOK_COUNT 64u       /* quiet connections looked at in one go */
+#define LOOK_NS (40 * NS_PER_MS)
 
 struct conn {
     struct conn_pool *pool;
@@ -19,7 +25,7 @@ struct conn {
         uv_pipe_t pipe;
     } uv;
     uv_write_t write;
-    struct list starved; /* in the pool's list while it waits for room */
+    struct list quiet;   /* in the pool's list while nobody reads it */
     struct buf input;    /* kept */
     struct buf output;   /* not given to the kernel yet */
     struct buf flying;   /* with the kernel; not to be touched */
@@ -27,6 +33,7 @@ struct conn {
     uint64_t sent;       /* position of the last byte sent */
     uint64_t written;    /* position up to which the kernel has it */
     bool reading;        /* wanted by the owner */
+    bool starved;        /* but there is no room */
     bool writing;
     bool closing;
     bool ended;
@@ -40,6 +47,8 @@ static size_t room_of(const struct conn *conn);
 static void offer(struct conn *conn, struct slice bytes);
 static void starve(struct conn *conn);
 static void start_reading(struct conn *conn);
+static void stop_reading(struct conn *conn);
+static void look_for_hangup(struct conn_pool *pool);
 static void end(struct conn *conn, enum status status);
 static void written(struct conn *conn, size_t len);
 static void shrink(struct buf *buf);
@@ -49,28 +58,37 @@ void conn_pool_init(struct conn_pool *pool, struct loop *loop, size_t input_len_
     *pool = (struct conn_pool){.loop = loop, .input_len_max = input_len_max};
     pool->scratch = malloc(CONN_READ_LEN);
     CHECK(pool->scratch != NULL);
-    list_init(&pool->starved);
+    list_init(&pool->quiet);
 }
 
 void conn_pool_deinit(struct conn_pool *pool)
 {
-    CHECK(list_empty(&pool->starved));
+    CHECK(list_empty(&pool->quiet));
     CHECK(pool->input_len == 0 && pool->output_len == 0);
     free(pool->scratch);
 }
 
 void conn_pool_turn(struct conn_pool *pool)
 {
+    if (list_empty(&pool->quiet)) {
+        return;
+    }
     struct list *link;
     struct list *after;
-    LIST_FOR_EACH(link, after, &pool->starved)
+    LIST_FOR_EACH(link, after, &pool->quiet)
     {
+        struct conn *conn = CONTAINER_OF(link, struct conn, quiet);
         if (pool->input_len >= pool->input_len_max) {
-            return;
+            break;
         }
-        struct conn *conn = CONTAINER_OF(link, struct conn, starved);
-        list_remove(&conn->starved);
-        start_reading(conn);
+        if (conn->starved) {
+            start_reading(conn);
+        }
+    }
+    uint64_t now_ns = loop_now_ns(pool->loop);
+    if (now_ns - pool->looked_ns >= LOOK_NS) {
+        pool->looked_ns = now_ns;
+        look_for_hangup(pool);
     }
 }
 
@@ -82,7 +100,7 @@ struct conn *conn_create(struct conn_pool *pool, enum conn_kind kind,
     conn->pool = pool;
     conn->callbacks = *callbacks;
     conn->ctx = ctx;
-    list_init(&conn->starved);
+    list_init(&conn->quiet);
     buf_init(&conn->input, SIZE_MAX / 2);
     buf_init(&conn->output, SIZE_MAX / 2);
     buf_init(&conn->flying, SIZE_MAX / 2);
@@ -104,19 +122,19 @@ void conn_read(struct conn *conn)
         return;
     }
     conn->reading = true;
-    if (!list_linked(&conn->starved)) {
+    if (!conn->starved) {
         start_reading(conn);
     }
 }
 
 void conn_pause(struct conn *conn)
 {
-    if (!conn->reading || conn->closing) {
+    if (!conn->reading || conn->closing || conn->ended) {
         return;
     }
     conn->reading = false;
-    list_remove(&conn->starved);
-    (void)uv_read_stop(&conn->uv.stream);
+    conn->starved = false;
+    stop_reading(conn);
 }
 
 void conn_retry(struct conn *conn)
@@ -208,7 +226,7 @@ void conn_close(struct conn *conn)
         return;
     }
     conn->closing = true;
-    list_remove(&conn->starved);
+    list_remove(&conn->quiet);
     uv_close(&conn->uv.handle, on_close);
 }
 
@@ -267,16 +285,49 @@ static void offer(struct conn *conn, struct slice bytes)
 
 static void starve(struct conn *conn)
 {
-    (void)uv_read_stop(&conn->uv.stream);
-    if (!list_linked(&conn->starved)) {
-        list_append(&conn->pool->starved, &conn->starved);
-    }
+    conn->starved = true;
+    stop_reading(conn);
 }
 
 static void start_reading(struct conn *conn)
 {
+    conn->starved = false;
+    list_remove(&conn->quiet);
     /* It fails only for streams that are closing, not connected, or at their end. */
     CHECK(uv_read_start(&conn->uv.stream, on_alloc, on_read) == 0);
+}
+
+static void stop_reading(struct conn *conn)
+{
+    (void)uv_read_stop(&conn->uv.stream);
+    if (!list_linked(&conn->quiet)) {
+        list_append(&conn->pool->quiet, &conn->quiet);
+    }
+}
+
+/* The first ones of the list, which then go to its end. */
+static void look_for_hangup(struct conn_pool *pool)
+{
+    struct pollfd polled[LOOK_COUNT];
+    struct conn *conns[LOOK_COUNT];
+    unsigned count = 0;
+    while (count < LOOK_COUNT && !list_empty(&pool->quiet) &&
+           (count == 0 || list_first(&pool->quiet) != &conns[0]->quiet)) {
+        struct conn *conn = CONTAINER_OF(list_pop(&pool->quiet), struct conn, quiet);
+        uv_os_fd_t fd = -1;
+        CHECK(uv_fileno(&conn->uv.handle, &fd) == 0);
+        list_append(&pool->quiet, &conn->quiet);
+        polled[count] = (struct pollfd){.fd = fd, .events = POLLRDHUP};
+        conns[count++] = conn;
+    }
+    if (poll(polled, count, 0) <= 0) {
+        return;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if ((polled[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
+            end(conns[i], STATUS_OK);
+        }
+    }
 }
 
 static void on_write(uv_write_t *write, int st)
@@ -312,7 +363,7 @@ static void end(struct conn *conn, enum status status)
     }
     conn->ended = true;
     (void)uv_read_stop(&conn->uv.stream);
-    list_remove(&conn->starved);
+    list_remove(&conn->quiet);
     conn->callbacks.on_end(conn->ctx, status);
 }
 

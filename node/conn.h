@@ -35,13 +35,15 @@ struct conn_pool {
     size_t input_len_max;
     size_t input_len;  /* kept by all connections */
     size_t output_len; /* waiting to be written by all connections */
-    struct list starved; /* connections that wait for room */
+    struct list quiet;  /* connections that are not read from */
+    uint64_t looked_ns; /* when quiet ones were looked at for hang-up */
 };
 
 void conn_pool_init(struct conn_pool *pool, struct loop *loop, size_t input_len_max);
 void conn_pool_deinit(struct conn_pool *pool);
 
-/* Let starved connections read again as far as there is room. Call it at the end of each turn. */
+/* Let connections that wait for room read again, and look for hang-up where nobody reads. Call it
+ * at the end of each turn. */
 void conn_pool_turn(struct conn_pool *pool);
 
 enum conn_kind {

@@ -91,7 +91,7 @@ static void test_link_frame__refusals_come_back_as_they_were(void **state)
     buf_deinit(&out);
 }
 
-static void test_link_frame__every_shorter_payload_is_malformed_and_longer_ones_are_not(void **state)
+static void test_link_frame__shorter_payloads_are_malformed_and_longer_ones_not(void **state)
 {
     (void)state;
     struct buf out;
@@ -242,8 +242,7 @@ int main(void)
         cmocka_unit_test(test_link_frame__greetings_come_back_as_they_were),
         cmocka_unit_test(test_link_frame__the_bytes_of_a_hello),
         cmocka_unit_test(test_link_frame__refusals_come_back_as_they_were),
-        cmocka_unit_test(
-            test_link_frame__every_shorter_payload_is_malformed_and_longer_ones_are_not),
+        cmocka_unit_test(test_link_frame__shorter_payloads_are_malformed_and_longer_ones_not),
         cmocka_unit_test(test_link_frame__malformed_greetings),
         cmocka_unit_test(test_link_frame__each_type_has_a_maximum_that_its_header_tells),
         cmocka_unit_test(test_link_frame__scanning_waits_for_the_last_byte),
