@@ -21,7 +21,9 @@ struct fake_conn {
 
 struct fake_node {
     pthread_t thread;
-    pthread_mutex_t mutex; /* over steps, step_count, at, seen */
+    pthread_mutex_t mutex; /* over steps, step_count, at, seen, busy */
+    pthread_cond_t idle;
+    bool busy; /* a step is being done */
     char folder[128];
     char path[160];
     int listener;
@@ -61,9 +63,10 @@ struct fake_node *fake_node_start_at(const char *path, const struct fake_step *s
     (void)snprintf(node->path, sizeof node->path, "%s", path);
     (void)snprintf(node->folder, sizeof node->folder, "%.*s", (int)(strrchr(path, '/') - path),
                    path);
-    fake_node_script(node, steps, count);
     node->decoder = proto_decoder_create();
     CHECK(pthread_mutex_init(&node->mutex, NULL) == 0);
+    CHECK(pthread_cond_init(&node->idle, NULL) == 0);
+    fake_node_script(node, steps, count);
     for (size_t i = 0; i < CONNS_MAX; i++) {
         node->conns[i].fd = -1;
         buf_init(&node->conns[i].in, MESSAGE_LEN_MAX);
@@ -94,6 +97,7 @@ void fake_node_stop(struct fake_node *node, bool keep_folder)
     if (!keep_folder) {
         fake_folder_remove(node->folder);
     }
+    (void)pthread_cond_destroy(&node->idle);
     (void)pthread_mutex_destroy(&node->mutex);
     proto_decoder_destroy(node->decoder);
     free(node);
@@ -107,6 +111,9 @@ const char *fake_node_path(const struct fake_node *node)
 struct fake_seen fake_node_seen(struct fake_node *node)
 {
     (void)pthread_mutex_lock(&node->mutex);
+    while (node->busy) {
+        (void)pthread_cond_wait(&node->idle, &node->mutex);
+    }
     struct fake_seen seen = node->seen;
     (void)pthread_mutex_unlock(&node->mutex);
     return seen;
@@ -210,6 +217,10 @@ static void read_conn(struct fake_node *node, struct fake_conn *conn)
         CHECK(st == STATUS_OK);
         note(node, &request);
         take_step(node, conn, &request);
+        (void)pthread_mutex_lock(&node->mutex);
+        node->busy = false;
+        (void)pthread_cond_broadcast(&node->idle);
+        (void)pthread_mutex_unlock(&node->mutex);
         buf_consume(&conn->in, len < conn->in.len ? len : conn->in.len);
     }
 }
@@ -297,6 +308,7 @@ static void note(struct fake_node *node, const struct proto_request *request)
 {
     (void)pthread_mutex_lock(&node->mutex);
     struct fake_seen *seen = &node->seen;
+    node->busy = true;
     seen->requests++;
     seen->method = request->method;
     seen->deadline_ns = request->deadline_ns;

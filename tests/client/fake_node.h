@@ -27,7 +27,7 @@ struct fake_step {
     uint64_t delay_ms;
 };
 
-/* What the node has seen; read it after fake_node_stop or with fake_node_seen. */
+/* What the node has seen. */
 struct fake_seen {
     unsigned connections;
     unsigned requests;
@@ -53,6 +53,8 @@ struct fake_node *fake_node_start_at(const char *path, const struct fake_step *s
 void fake_node_stop(struct fake_node *node, bool keep_folder);
 
 const char *fake_node_path(const struct fake_node *node);
+
+/* Waits until the step that runs, if one does, has ended. */
 struct fake_seen fake_node_seen(struct fake_node *node);
 
 /* Begin the script anew with these steps. */

@@ -531,6 +531,7 @@ static void test_client__sigpipe_is_never_raised(void **state)
     (void)signal(SIGPIPE, SIG_DFL);
     for (int i = 0; i < 10; i++) {
         (void)take_expecting(client, TENURE_ERROR_NONE);
+        (void)fake_node_seen(node); /* it has closed the connection */
     }
     tenure_client_destroy(client);
     fake_node_stop(node, false);

@@ -640,7 +640,7 @@ static void test_protocol__at_most_64_parameters(void **state)
     for (int count = 64; count <= 65; count++) {
         msgpack_packer packer = begin(fixture, "status", (size_t)count);
         for (int i = 0; i < count; i++) {
-            char name[16];
+            char name[24];
             (void)snprintf(name, sizeof name, "name-%d", i);
             pack_str(&packer, name);
             msgpack_pack_nil(&packer);
