@@ -16,7 +16,7 @@
 #define FILL_PER_COMMAND 400u
 
 static void on_result(void *ctx, uint32_t place, struct slice result);
-static void apply_entry(struct driver *driver, const struct command *command);
+static void apply_entry(struct driver *driver, const struct command *commands, uint32_t count);
 
 struct driver *driver_create(const struct settings *settings)
 {
@@ -49,7 +49,13 @@ void driver_destroy(struct driver *driver)
 
 struct result driver_apply(struct driver *driver, const struct command *command)
 {
-    apply_entry(driver, command);
+    return driver_apply_all(driver, command, 1);
+}
+
+struct result driver_apply_all(struct driver *driver, const struct command *commands,
+                               uint32_t count)
+{
+    apply_entry(driver, commands, count);
     struct result result;
     assert_int_equal(result_decode(driver->results, buf_slice(&driver->bytes), &result),
                      STATUS_OK);
@@ -83,7 +89,7 @@ struct result driver_repeat(struct driver *driver, const struct op *op, uint64_t
 void driver_pass(struct driver *driver, uint64_t ms)
 {
     driver->clock_ms += ms;
-    apply_entry(driver, NULL);
+    apply_entry(driver, NULL, 0);
 }
 
 struct op driver_op(enum op_kind kind, const struct ask *ask, struct key_item *out_item)
@@ -213,28 +219,30 @@ struct fsm *driver_round_trip(const struct driver *driver)
 static void on_result(void *ctx, uint32_t place, struct slice result)
 {
     struct driver *driver = ctx;
-    assert_int_equal(place, 0);
+    assert_int_equal(place, driver->place++);
     buf_clear(&driver->bytes);
     buf_append(&driver->bytes, result.base, result.len);
 }
 
-static void apply_entry(struct driver *driver, const struct command *command)
+static void apply_entry(struct driver *driver, const struct command *commands, uint32_t count)
 {
-    struct buf commands;
+    struct buf body;
     struct buf bytes;
-    buf_init(&commands, ENTRY_LEN_MAX);
+    buf_init(&body, ENTRY_LEN_MAX);
     buf_init(&bytes, ENTRY_LEN_MAX);
-    if (command != NULL) {
-        command_encode(command, &commands);
+    for (uint32_t i = 0; i < count; i++) {
+        command_encode(&commands[i], &body);
     }
-    entry_encode(driver->clock_ms, buf_slice(&commands), command != NULL ? 1 : 0, &bytes);
+    entry_encode(driver->clock_ms, buf_slice(&body), count, &bytes);
     struct entry entry;
     uint32_t version = 0;
     assert_int_equal(entry_decode(driver->commands, buf_slice(&bytes), &entry, &version),
                      STATUS_OK);
     buf_clear(&driver->bytes);
+    driver->place = 0;
     fsm_apply(driver->fsm, ++driver->index, &entry, on_result, driver);
-    buf_deinit(&commands);
+    assert_int_equal(driver->place, count);
+    buf_deinit(&body);
     buf_deinit(&bytes);
     const char *broken = driver->unchecked ? NULL : invariants_check(driver->fsm);
     if (broken != NULL) {

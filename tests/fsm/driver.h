@@ -18,6 +18,7 @@ struct driver {
     uint64_t origin;
     uint64_t sequence;  /* the last one used */
     uint64_t confirmed; /* sent along with each command */
+    uint32_t place;     /* of the next result of an entry */
     bool unchecked;     /* invariants are not checked: for large tables */
     struct command_decoder *commands;
     struct result_decoder *results;
@@ -31,7 +32,11 @@ void driver_destroy(struct driver *driver);
 /* One entry with this command at the driver's clock. The result lives until the next command. */
 struct result driver_apply(struct driver *driver, const struct command *command);
 
-/* The same for an operation, with the next number if its kind has one. */
+/* One entry with several commands; the result is that of the last one. */
+struct result driver_apply_all(struct driver *driver, const struct command *commands,
+                               uint32_t count);
+
+/* As driver_apply for an operation, with the next number if its kind has one. */
 struct result driver_run(struct driver *driver, const struct op *op);
 
 /* Sends the same number again. */

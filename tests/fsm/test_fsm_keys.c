@@ -385,6 +385,28 @@ static void test_fsm__reestablish_yields_where_a_larger_token_was_forgotten(void
     driver_destroy(driver);
 }
 
+/* Past its retention a tombstone says nothing any more, removed or not. */
+static void test_fsm__a_tombstone_past_its_retention_forbids_nothing(void **state)
+{
+    (void)state;
+    struct settings settings = settings_default();
+    settings.tombstone_retention_ms = 100;
+    settings.removal_slice = 1;
+    struct driver *driver = driver_create(&settings);
+    (void)TAKE(driver, .owner = "A", .key = "a");
+    uint64_t token = TAKE(driver, .owner = "A", .key = "k").token;
+    (void)RELEASE(driver, .owner = "A", .key = "a");
+    (void)RELEASE(driver, .owner = "A", .key = "k");
+    driver->clock_ms = 100;
+    assert_int_equal(reestablish(driver, token), LAPSED);
+    driver->clock_ms = 101;
+    struct tombstone_view end;
+    assert_int_equal(reestablish(driver, token), REESTABLISHED);
+    assert_false(fsm_query_tombstone(driver->fsm, slice_text(NAMESPACE_DEFAULT), slice_text("k"),
+                                     &end));
+    driver_destroy(driver);
+}
+
 /* --- Identity and metadata. */
 
 static void test_fsm__another_identity_is_a_mismatch(void **state)
@@ -668,6 +690,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             test_fsm__reestablish_ignores_the_tombstone_of_an_older_lease, setup, teardown),
         cmocka_unit_test(test_fsm__reestablish_yields_where_a_larger_token_was_forgotten),
+        cmocka_unit_test(test_fsm__a_tombstone_past_its_retention_forbids_nothing),
         cmocka_unit_test_setup_teardown(test_fsm__another_identity_is_a_mismatch, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fsm__stale_goes_before_mismatch, setup, teardown),
         cmocka_unit_test_setup_teardown(

@@ -373,6 +373,56 @@ static void test_settle__each_key_of_many_by_itself_also_from_a_snapshot(void **
     assert_false(driver_owner(driver, "new", &view));
 }
 
+/* Positions are ordered by place inside an entry. */
+static void test_settle__the_place_in_the_entry_counts(void **state)
+{
+    struct driver *driver = *state;
+    struct key_item first;
+    struct key_item second;
+    struct ask ask = {.owner = "A", .key = "renewed"};
+    struct ask other = {.owner = "A", .key = "only taken"};
+    const struct command commands[] = {
+        {.origin = driver->origin, .sequence = 1, .op = driver_op(OP_KIND_TAKE, &ask, &first)},
+        {.origin = driver->origin, .sequence = 2, .op = driver_op(OP_KIND_TAKE, &other, &second)},
+        {.origin = driver->origin, .sequence = 3, .op = driver_op(OP_KIND_RENEW, &ask, &first)},
+    };
+    struct result result = driver_apply_all(driver, commands, 3);
+    assert_int_equal(result.position.place, 2);
+    assert_int_equal(result.outcomes[0].kind, OUTCOME_KIND_RENEWED);
+    const struct changes *changes = fsm_changes(driver->fsm);
+    assert_int_equal(changes_count(changes), 2);
+    assert_int_equal(changes_get(changes, 1).position.place, 1);
+    struct fsm *loaded = driver_round_trip(driver);
+    fsm_destroy(driver->fsm);
+    driver->fsm = loaded;
+    assert_false(driver_settle(driver, 1).settled_ended);
+    assert_true(driver_settle(driver, 2).settled_ended);
+}
+
+/* A settle in the very entry of the command, before it and behind it. */
+static void test_settle__in_the_entry_of_the_command(void **state)
+{
+    struct driver *driver = *state;
+    struct key_item item;
+    struct op take = take_op("A", "k", &item);
+    struct op settle = {
+        .kind = OP_KIND_SETTLE, .target_origin = driver->origin, .target_sequence = 1};
+    const struct command behind[] = {
+        {.origin = driver->origin, .sequence = 1, .op = take},
+        {.op = settle},
+    };
+    struct result result = driver_apply_all(driver, behind, 2);
+    assert_true(result.settled_applied && result.settled_ended);
+    settle.target_sequence = 2;
+    const struct command before[] = {
+        {.op = settle},
+        {.origin = driver->origin, .sequence = 2, .op = take},
+    };
+    assert_int_equal(driver_apply_all(driver, before, 2).status, STATUS_VOID);
+    struct lease_view view;
+    assert_false(driver_owner(driver, "k", &view));
+}
+
 /* A recovery gives every lease a full TTL, which is no write of its holder. */
 static void test_settle__a_recovery_is_no_write(void **state)
 {
@@ -403,6 +453,8 @@ int main(void)
         CASE(test_settle__a_lease_written_since_is_kept),
         CASE(test_settle__a_lease_that_ended_by_itself_is_not_ended_again),
         CASE(test_settle__each_key_of_many_by_itself_also_from_a_snapshot),
+        CASE(test_settle__the_place_in_the_entry_counts),
+        CASE(test_settle__in_the_entry_of_the_command),
         CASE(test_settle__a_recovery_is_no_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
