@@ -19,6 +19,7 @@ from model import DEL, OWN, Difference, Model
 
 EPISODE_COMMANDS = 5000
 TRACE_ENTRIES = 12
+WRITES = {"granted", "transferred", "regranted", "reestablished", "teardown"}  # kinds of changes
 
 
 class Driver:
@@ -232,13 +233,28 @@ class Episode:
         self.index += self.rng.choice([1, 1, 1, 2])
         line = f"apply {self.index} {self.stamp} " + "|".join(map(self.line, commands))
         answer = self.ask(line)
-        self.model.apply(self.index, self.stamp, commands, answer.split("|") if answer else [])
+        answers = answer.split("|") if answer else []
+        self.model.apply(self.index, self.stamp, commands, answers)
         self.commands += len(commands)
+        if self.rng.random() < 0.3:
+            self.compare_changes()
+        return answers
+
+    def compare_changes(self):
+        """Writes in their order; ends in any, since the order of late removals is left open."""
+        answer = self.ask("changes")
+        sides = []
+        for lines in (self.model.events, answer.split("|") if answer else []):
+            writes = [line for line in lines if line.split(" ")[0] in WRITES]
+            ends = sorted(" ".join(line.split(" ")[:-2]) for line in lines
+                          if line.split(" ")[0] not in WRITES)
+            sides.append(writes + (ends if self.model.settings["removal_slice"] == 1000 else []))
+        self.same("changes", sides[0], sides[1])
 
     def open_origin(self, sender):
-        self.apply([{"kind": "open_origin", "node": self.senders.index(sender) + 1,
-                     "nonce": self.rng.getrandbits(32)}])
-        sender.origin = int(self.trace[-1][1].split(" ")[5])
+        answers = self.apply([{"kind": "open_origin", "node": self.senders.index(sender) + 1,
+                               "nonce": self.rng.getrandbits(32)}])
+        sender.origin = int(answers[0].split(" ")[5])
         sender.next, sender.confirmed, sender.sent = 1, 0, []
 
     def start(self):

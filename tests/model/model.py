@@ -7,6 +7,7 @@ versions and origins only have to be new and to grow. Everything else must be eq
 """
 
 OWN, DEL = "own", "del"
+END_OF_ENTRY = 4294967295  # the place of what no command did
 
 
 class Lease:
@@ -98,6 +99,7 @@ class Model:
         self.last_token = 0
         self.departed = 0  # departures of all owners
         self.order = 0  # grows with every command that an origin sends
+        self.events = []  # what this entry changed, as watchers are told
         self.fresh = []  # keys that the command at hand gave to who did not hold them
         self.actual = ""  # answer to the command at hand
         self.handlers = {
@@ -163,8 +165,15 @@ class Model:
                        for other in self.leases.values()):
                 owned.emptied_at = len(owned.departures)
 
+    def tell(self, kind, lease, previous=None):
+        """One change of a lease."""
+        ns, key = lease.where
+        self.events.append(f"{kind} {ns} {key} {lease.owner} {text_of(previous)} {lease.state} "
+                           f"{lease.token} {self.index} {self.place}")
+
     def bury(self, lease, reason, ended):
         """Removes the lease and remembers it."""
+        self.tell(reason, lease)
         self.depart(lease, reason)
         del self.leases[lease.where]
         self.tombs[lease.where] = Tombstone(lease.owner, lease.state, lease.token, reason, ended)
@@ -225,6 +234,7 @@ class Model:
         lease.token = token
         lease.since = self.clock
         self.write(lease, ttl, item)
+        return lease
 
     def refused_by_limit(self, ns, got):
         """The outcome if a limit refuses, else None. `got` is the state machine's. Leases that have
@@ -246,7 +256,8 @@ class Model:
         where = (cmd["ns"], item["k"])
         fields = got.split(",")
         token = self.draw(fields[1] if len(fields) > 1 else "")
-        self.create(where, cmd["owner"], state, cmd["ttl"], item, token)
+        lease = self.create(where, cmd["owner"], state, cmd["ttl"], item, token)
+        self.tell("granted" if state == OWN else "teardown", lease)
         self.fresh.append(where)
         return f"GRANTED,{token},{self.clock + cmd['ttl']},0"
 
@@ -265,6 +276,7 @@ class Model:
         if state == DEL and lease.state == OWN:
             self.depart(lease, "teardown")
         lease.token, lease.state = token, state
+        self.tell("regranted" if state == OWN else "teardown", lease)
         self.write(lease, cmd["ttl"], item)
         return f"GRANTED,{token},{lease.expiry},1"
 
@@ -283,7 +295,8 @@ class Model:
         lease.departed = False
         fields = got.split(",")
         lease.token = token = self.draw(fields[1] if len(fields) > 1 else "")
-        lease.owner = cmd["owner"]
+        previous_owner, lease.owner = lease.owner, cmd["owner"]
+        self.tell("transferred", lease, previous_owner)
         lease.since = self.clock
         self.write(lease, cmd["ttl"], item)
         self.fresh.append(lease.where)
@@ -340,7 +353,8 @@ class Model:
                 return refusal
             fields = got.split(",")
             token = self.draw(fields[1] if len(fields) > 1 else "")
-            self.create(where, cmd["owner"], OWN, cmd["ttl"], item, token)
+            lease = self.create(where, cmd["owner"], OWN, cmd["ttl"], item, token)
+            self.tell("reestablished", lease)
             return f"REESTABLISHED,{token},{self.clock + cmd['ttl']}"
         if lease.owner != cmd["owner"]:
             return "LOST," + self.holder(lease)
@@ -584,6 +598,7 @@ class Model:
     def apply(self, index, stamp, commands, answers):
         """Compares every answer; raises Difference at the first that is another."""
         self.index = index
+        self.events = []
         if stamp > self.clock:
             self.clock = stamp
         if len(answers) != len(commands):
@@ -597,6 +612,7 @@ class Model:
             if expected != self.actual:
                 raise Difference(f"command {self.place}: {cmd}\n  expected {expected}\n"
                                  f"  got      {self.actual}")
+        self.place = END_OF_ENTRY
         self.remove_due()
 
     def ended_leases(self):
