@@ -465,11 +465,27 @@ static void on_put_done(struct raft_io_snapshot_put *inner, int status)
     outer->cb(outer, status);
 }
 
+/* Applying a configuration is one more event for libraft, handled behind the step that applied the
+ * entry, and after each event it may take a snapshot. When one step applies two configurations, as
+ * after a restart, the snapshot behind the first event covers both entries and still has the
+ * configuration from before. Whoever installs it believes in that one, until there is another. */
+static bool guard_snapshot_is_between(const struct guard *guard,
+                                      const struct raft_snapshot *snapshot)
+{
+    const struct raft *raft = guard_raft(guard);
+    return guard_cures(guard, GUARD_CURE_BETWEEN) && raft->configuration_uncommitted_index != 0 &&
+           raft->configuration_uncommitted_index <= snapshot->index;
+}
+
 static int guard_io_snapshot_put(struct raft_io *io, unsigned trailing,
                                  struct raft_io_snapshot_put *req,
                                  const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb)
 {
     struct guard *guard = guard_of(io);
+    if (trailing > 0 && guard_snapshot_is_between(guard, snapshot)) {
+        guard->stats.snapshots_delayed++;
+        return RAFT_BUSY; /* libraft drops it, and takes another behind its next event */
+    }
     struct guard_put *put = guard_alloc(sizeof(*put));
     req->cb = cb;
     put->outer = req;
@@ -1066,15 +1082,27 @@ bool guard_leader_link_lost(struct guard *guard, raft_id peer, uint64_t *out_del
     return true;
 }
 
+bool guard_campaign_open(const struct guard *guard)
+{
+    const struct raft *raft = guard_raft(guard);
+    if (raft->state == RAFT_CANDIDATE) {
+        return raft->candidate_state.in_pre_vote;
+    }
+    return raft->state == RAFT_FOLLOWER && raft->follower_state.current_leader.id == 0 &&
+           guard_votes(raft);
+}
+
 void guard_campaign(struct guard *guard)
 {
     struct raft *raft = guard_raft(guard);
-    if (!guard_runs(guard) || raft->state != RAFT_FOLLOWER ||
-        raft->follower_state.current_leader.id != 0 || !guard_votes(raft)) {
+    if (!guard_runs(guard) || !guard_campaign_open(guard)) {
         return;
     }
     /* The timer runs out now; the subtraction may wrap and the addition in libraft wraps back. */
-    raft->election_timer_start = raft->now - raft->follower_state.randomized_election_timeout;
+    unsigned timeout_ms = raft->state == RAFT_FOLLOWER
+                              ? raft->follower_state.randomized_election_timeout
+                              : raft->candidate_state.randomized_election_timeout;
+    raft->election_timer_start = raft->now - timeout_ms;
     guard_tick(guard);
 }
 

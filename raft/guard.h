@@ -18,6 +18,9 @@
  *       libraft misnumbered or stuck                 never told: the guard fails
  *   L8  a refused raft_assign leaves its request
  *       behind                                       guard_assign() takes it back
+ *   between  a snapshot taken between two
+ *       configurations that one step applies has
+ *       the older: whoever installs it believes it  put: refused, libraft takes another at once
  *   votes  a new voter that has not heard of its
  *       promotion refuses to vote, and without its
  *       vote nobody can tell it: no leader for ever  receive: it votes like a voter
@@ -61,7 +64,8 @@ enum guard_cure {
     GUARD_CURE_L8 = 1 << 7,
     GUARD_CURE_VOTES = 1 << 8,
     GUARD_CURE_RESULTS = 1 << 9,
-    GUARD_CURES_ALL = (1 << 10) - 1,
+    GUARD_CURE_BETWEEN = 1 << 10,
+    GUARD_CURES_ALL = (1 << 11) - 1,
 };
 
 #define GUARD_DISK_STALL_NS_MAX 2000000000ull /* a write that hangs longer ends the node */
@@ -89,6 +93,7 @@ struct guard_stats {
     uint64_t snapshots_refused; /* L3, L4: received and dropped */
     uint64_t snapshots_spared;  /* L4: not sent */
     uint64_t terms_corrected;   /* L5 */
+    uint64_t snapshots_delayed; /* taken between two configurations, and again */
     uint64_t snapshots_unread;  /* our own snapshot could not be read for a peer */
     uint64_t results_dropped;   /* answers to a campaign that was over */
     uint64_t votes_opened;      /* requests for a vote that libraft would have refused unread */
@@ -164,7 +169,11 @@ NODISCARD int guard_assign(struct guard *guard, struct raft_change *request, raf
  * for the second link that breaks before a new leader is known. */
 bool guard_leader_link_lost(struct guard *guard, raft_id peer, uint64_t *out_delay_ns);
 
-/* Stand for election now (pre-vote first), if still a voting follower without a leader. */
+/* Stand for election now (pre-vote first), if still a voting follower without a leader; ask again,
+ * if still in the pre-vote, which raises no term. */
 void guard_campaign(struct guard *guard);
+
+/* Whether guard_campaign() would do so. */
+bool guard_campaign_open(const struct guard *guard);
 
 #endif

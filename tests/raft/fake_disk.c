@@ -740,6 +740,11 @@ raft_index fake_disk_snapshot_index(const struct fake_disk *disk)
     return disk->snapshot.index;
 }
 
+raft_index fake_disk_snapshot_configuration_index(const struct fake_disk *disk)
+{
+    return disk->snapshot.configuration_index;
+}
+
 unsigned fake_disk_snapshot_reads(const struct fake_disk *disk)
 {
     return disk->snapshot_reads;

@@ -91,6 +91,7 @@ raft_index fake_disk_last_index(const struct fake_disk *disk); /* first - 1: no 
 /* Term of a stable entry, 0: none; its bytes in *out_bytes, unless NULL. */
 raft_term fake_disk_entry(const struct fake_disk *disk, raft_index index, struct slice *out_bytes);
 raft_index fake_disk_snapshot_index(const struct fake_disk *disk); /* 0: none */
+raft_index fake_disk_snapshot_configuration_index(const struct fake_disk *disk);
 unsigned fake_disk_snapshot_reads(const struct fake_disk *disk);
 bool fake_disk_is_reading_snapshot(const struct fake_disk *disk);
 

@@ -267,6 +267,51 @@ static void test_guard__newer_snapshot_is_sent_with_its_own_term_L5(void **state
     assert_true(one_node_shows(newer_snapshot_has_the_old_term, NULL));
 }
 
+/* Two configurations are committed by one message, and a snapshot is due. Whose configuration has
+ * it? */
+static raft_index configuration_of_snapshot(unsigned cures)
+{
+    struct one_node *node = node_new(2, cures);
+    node->snapshot_threshold = 3;
+    one_node_boot(node, 3, 0);
+    const struct one_node_entry entries[] = {
+        {.term = 1, .voters = 2}, {.term = 1, .voters = 3}, {.term = 1, .value = 4}};
+    struct one_node_append append = {.from = 1,
+                                     .term = 1,
+                                     .prev_index = 1,
+                                     .prev_term = 1,
+                                     .commit = 1,
+                                     .entries = entries,
+                                     .count = COUNT_OF(entries)};
+    CHECK(one_node_append(node, &append));
+    one_node_run_ms(node, 20);
+    append.prev_index = 4;
+    append.prev_term = 1;
+    append.commit = 4;
+    append.count = 0;
+    CHECK(one_node_append(node, &append));
+    one_node_run_ms(node, 100);
+    CHECK(fake_disk_snapshot_index(node->disk) == 4);
+    CHECK(guard_stats(node->guard)->snapshots_delayed ==
+          ((cures & GUARD_CURE_BETWEEN) != 0 ? 1 : 0));
+    raft_index index = fake_disk_snapshot_configuration_index(node->disk);
+    node_free(node);
+    return index;
+}
+
+static void snapshot_has_an_older_configuration(void *arg)
+{
+    (void)arg;
+    CHECK(configuration_of_snapshot(GUARD_CURES_ALL & ~GUARD_CURE_BETWEEN) == 1);
+}
+
+static void test_guard__snapshot_has_the_configuration_of_its_index(void **state)
+{
+    (void)state;
+    assert_int_equal(configuration_of_snapshot(GUARD_CURES_ALL), 3);
+    assert_true(one_node_shows(snapshot_has_an_older_configuration, NULL));
+}
+
 /* A read that fails: libraft would free memory that it never set. */
 static void fail_to_read(void *arg)
 {
@@ -325,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_guard__snapshot_is_sent_once_at_a_time_L4),
         cmocka_unit_test(test_guard__snapshot_is_sent_again_after_the_pause_L4),
         cmocka_unit_test(test_guard__newer_snapshot_is_sent_with_its_own_term_L5),
+        cmocka_unit_test(test_guard__snapshot_has_the_configuration_of_its_index),
         cmocka_unit_test(test_guard__unreadable_snapshot_is_tried_again_L5),
         cmocka_unit_test(test_guard__close_while_a_snapshot_is_read),
     };
