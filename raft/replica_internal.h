@@ -142,7 +142,8 @@ struct replica {
     unsigned peer_count;
     uint64_t transfer_number; /* of the last snapshot that was sent */
     uint64_t campaign_ns;     /* when to stand for election; 0: not */
-    uint64_t campaign_end_ns;
+    uint64_t campaign_end_ns; /* no campaign is begun later */
+    unsigned campaign_asked;  /* how often, in this one */
     struct buf scratch_message;
 
     struct replica_view told; /* what on_view was last called for */

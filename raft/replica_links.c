@@ -14,6 +14,11 @@
  * is asked again after this, at most for as long as an election takes by itself. */
 #define CAMPAIGN_RETRY_NS 2000000ull
 
+/* The others may notice the loss a little later than this node, and refuse until then. If they have
+ * the shorter logs they can't win themselves, and the next question would come with the timer. */
+#define CAMPAIGN_AGAIN_NS 30000000ull
+#define CAMPAIGN_ASKED_MAX 4u
+
 static struct replica_peer *peer_find(const struct replica *replica, uint64_t peer_id);
 static struct replica_peer *peer_get(struct replica *replica, uint64_t peer_id);
 static void peer_drop_transfers(struct replica *replica, struct replica_peer *peer);
@@ -376,6 +381,7 @@ static void leader_link_lost(struct replica *replica, uint64_t peer_id, uint64_t
         replica->now_ns = max_u64(replica->now_ns, now_ns);
         replica->campaign_ns = replica->now_ns + delay_ns;
         replica->campaign_end_ns = replica->now_ns + ms_to_ns(replica->config.election_ms);
+        replica->campaign_asked = 0;
     }
 }
 
@@ -385,14 +391,17 @@ static void campaign_turn(struct replica *replica, uint64_t now_ns)
         return;
     }
     struct raft *raft = &replica->raft;
+    if (!guard_campaign_open(replica->guard)) {
+        replica->campaign_ns = 0;
+        return;
+    }
     bool writing = raft->last_stored < raft_last_index(raft) || raft->snapshot.installing;
-    bool wanted = raft->state == RAFT_FOLLOWER && raft->follower_state.current_leader.id == 0;
-    if (wanted && writing && now_ns < replica->campaign_end_ns) {
+    if (writing && raft->state == RAFT_FOLLOWER && now_ns < replica->campaign_end_ns) {
         replica->campaign_ns = now_ns + CAMPAIGN_RETRY_NS;
         return;
     }
-    replica->campaign_ns = 0;
-    if (wanted) {
-        guard_campaign(replica->guard);
-    }
+    replica->campaign_asked++;
+    replica->campaign_ns =
+        replica->campaign_asked < CAMPAIGN_ASKED_MAX ? now_ns + CAMPAIGN_AGAIN_NS : 0;
+    guard_campaign(replica->guard);
 }

@@ -111,6 +111,27 @@ static int node_by_id(const struct world *world, uint64_t id)
     return -1;
 }
 
+static void schedule_frame(struct world_node *node, unsigned to, struct slice bytes)
+{
+    struct world *world = node->world;
+    struct event *event = event_new(&world->nodes[to], EVENT_FRAME);
+    event->peer = node->idx;
+    event->peer_incarnation = node->incarnation;
+    event->bytes = malloc(bytes.len);
+    CHECK(event->bytes != NULL);
+    memcpy(event->bytes, bytes.base, bytes.len);
+    event->len = bytes.len;
+    uint64_t at_ns =
+        world->clock.now_ns + LATENCY_NS_MIN + rng_below(&world->rng, LATENCY_NS_SPREAD);
+    uint64_t *last = &world->arrival_ns[node->idx][to];
+    if (rng_chance(&world->rng, world->reorder_per_mille)) {
+        event_schedule(event, at_ns + rng_below(&world->rng, 20 * WORLD_MS));
+        return;
+    }
+    *last = at_ns > *last ? at_ns : *last;
+    event_schedule(event, *last);
+}
+
 static bool cb_send(void *ctx, uint64_t peer_id, bool bulk, struct slice bytes)
 {
     struct world_node *node = ctx;
@@ -124,18 +145,10 @@ static bool cb_send(void *ctx, uint64_t peer_id, bool bulk, struct slice bytes)
     if (rng_chance(&world->rng, world->loss_per_mille)) {
         return true;
     }
-    struct event *event = event_new(&world->nodes[to], EVENT_FRAME);
-    event->peer = node->idx;
-    event->peer_incarnation = node->incarnation;
-    event->bytes = malloc(bytes.len);
-    CHECK(event->bytes != NULL);
-    memcpy(event->bytes, bytes.base, bytes.len);
-    event->len = bytes.len;
-    uint64_t at_ns = world->clock.now_ns + LATENCY_NS_MIN +
-                     rng_below(&world->rng, LATENCY_NS_SPREAD);
-    uint64_t *last = &world->arrival_ns[node->idx][to];
-    *last = at_ns > *last ? at_ns : *last;
-    event_schedule(event, *last);
+    schedule_frame(node, (unsigned)to, bytes);
+    if (rng_chance(&world->rng, world->double_per_mille)) {
+        schedule_frame(node, (unsigned)to, bytes);
+    }
     return true;
 }
 

@@ -48,7 +48,9 @@ struct world {
     struct world_node nodes[WORLD_NODES_MAX];
     bool cut[WORLD_NODES_MAX][WORLD_NODES_MAX]; /* frames from a to b are lost */
     uint64_t arrival_ns[WORLD_NODES_MAX][WORLD_NODES_MAX];
-    unsigned loss_per_mille;
+    unsigned loss_per_mille; /* of frames; and so many come twice, or out of order */
+    unsigned double_per_mille;
+    unsigned reorder_per_mille;
     /* Settings of the replicas that are booted from now on. */
     unsigned voters_wanted;
     uint64_t snapshot_entries;

@@ -673,6 +673,8 @@ static void test_replica__survives_crashes_cuts_and_losses(void **state)
         world_form(&world, seed % 2 == 0 ? 3 : 5);
         uint64_t origin = world_open_origin(&world, 7);
         world.loss_per_mille = 5;
+        world.double_per_mille = 5;
+        world.reorder_per_mille = 10;
         static struct world_call calls[2000];
         static bool acknowledged[2000];
         memset(acknowledged, 0, sizeof acknowledged);
@@ -680,7 +682,8 @@ static void test_replica__survives_crashes_cuts_and_losses(void **state)
         for (unsigned step = 0; step < 300; step++) {
             unsigned victim = (unsigned)rng_below(&world.rng, world.count);
             uint64_t dice = rng_below(&world.rng, 100);
-            if (dice < 3 && world.nodes[victim].replica != NULL) {
+            if (dice < 3 && world.nodes[victim].replica != NULL &&
+                !world.nodes[victim].stopped) {
                 world_crash(&world, victim);
             } else if (dice < 10) {
                 for (unsigned i = 0; i < world.count; i++) {
@@ -689,10 +692,13 @@ static void test_replica__survives_crashes_cuts_and_losses(void **state)
                         break;
                     }
                 }
+            } else if (dice < 11 && world.nodes[victim].replica != NULL) {
+                world_stop(&world, victim, !world.nodes[victim].stopped);
             } else if (dice < 13) {
                 world_cut(&world, victim, (victim + 1) % world.count, true);
             } else if (dice < 20) {
                 for (unsigned i = 0; i < world.count; i++) {
+                    world_stop(&world, i, false);
                     if (world.cut[i][(i + 1) % world.count]) {
                         world_cut(&world, i, (i + 1) % world.count, false);
                     }
@@ -711,6 +717,7 @@ static void test_replica__survives_crashes_cuts_and_losses(void **state)
         }
         world.loss_per_mille = 0;
         for (unsigned i = 0; i < world.count; i++) {
+            world_stop(&world, i, false);
             for (unsigned j = 0; j < i; j++) {
                 world_cut(&world, i, j, false);
             }
