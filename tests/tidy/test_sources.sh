@@ -31,7 +31,7 @@ expect deb822_suite_among_others backports_from_deb822 \
     'Types: deb\nSuites: bookworm-updates bookworm\nComponents: contrib main\nURIs: http://a' \
     "${head}URIs: http://a"
 expect deb822_first_fitting_stanza backports_from_deb822 \
-    'deb [signed-by=/k arch=amd64] http://a/ bookworm x main\ndeb http://b bookworm main\n' \
+    "Types: deb\nURIs: http://s\nSuites: bookworm-security\n\n#\n${main}URIs: http://a\n\n$main" \
     "${head}URIs: http://a"
 expect deb822_folded_fields backports_from_deb822 \
     "${main}URIs: http://a\n http://b\nSigned-By:\n -----BEGIN\n .\n abc" \
