@@ -860,6 +860,30 @@ static bool guard_receive_append(struct guard *guard, struct raft_message *messa
     return delivered;
 }
 
+/* L10; true: drop it. A follower never loses what it has acknowledged in a term, so a rejection at
+ * or below that was overtaken by the acknowledgement. Libraft believes it while it probes, and puts
+ * the next index at or below the match index. The number of entries under way, their difference
+ * less one, wraps, counts as too many, and no entry is sent until the log is compacted. */
+static bool guard_rejection_is_late(struct guard *guard, raft_id peer,
+                                    struct raft_append_entries_result *result)
+{
+    struct raft *raft = guard_raft(guard);
+    raft_index match;
+    if (result->rejected == 0 || raft->state != RAFT_LEADER || result->term != raft->current_term ||
+        !guard_cures(guard, GUARD_CURE_L10) || raft_match_index(raft, peer, &match) != 0) {
+        return false;
+    }
+    if (result->rejected <= match) {
+        guard->stats.rejections_late++;
+        return true;
+    }
+    if (result->last_log_index < match) {
+        guard->stats.rejections_late++;
+        result->last_log_index = match;
+    }
+    return false;
+}
+
 /* L3 and L4. */
 static bool guard_refuses_snapshot(struct guard *guard)
 {
@@ -919,6 +943,10 @@ bool guard_receive(struct guard *guard, struct raft_message *message)
     if (message->type == RAFT_INSTALL_SNAPSHOT && guard_refuses_snapshot(guard)) {
         guard->stats.snapshots_refused++;
         guard_message_clear(message);
+        return false;
+    }
+    if (message->type == RAFT_APPEND_ENTRIES_RESULT &&
+        guard_rejection_is_late(guard, message->server_id, &message->append_entries_result)) {
         return false;
     }
     if (message->type == RAFT_REQUEST_VOTE) {

@@ -18,6 +18,9 @@
  *       libraft misnumbered or stuck                 never told: the guard fails
  *   L8  a refused raft_assign leaves its request
  *       behind                                       guard_assign() takes it back
+ *   L10 a late rejection puts a follower's next
+ *       index below what it has; libraft then sends
+ *       it no entry for ever                         receive: dropped, or its hint raised
  *   between  a snapshot taken between two
  *       configurations that one step applies has
  *       the older: whoever installs it believes it  put: refused, libraft takes another at once
@@ -65,7 +68,8 @@ enum guard_cure {
     GUARD_CURE_VOTES = 1 << 8,
     GUARD_CURE_RESULTS = 1 << 9,
     GUARD_CURE_BETWEEN = 1 << 10,
-    GUARD_CURES_ALL = (1 << 11) - 1,
+    GUARD_CURE_L10 = 1 << 11,
+    GUARD_CURES_ALL = (1 << 12) - 1,
 };
 
 #define GUARD_DISK_STALL_NS_MAX 2000000000ull /* a write that hangs longer ends the node */
@@ -95,6 +99,7 @@ struct guard_stats {
     uint64_t terms_corrected;   /* L5 */
     uint64_t snapshots_delayed; /* taken between two configurations, and again */
     uint64_t snapshots_unread;  /* our own snapshot could not be read for a peer */
+    uint64_t rejections_late;   /* L10 */
     uint64_t results_dropped;   /* answers to a campaign that was over */
     uint64_t votes_opened;      /* requests for a vote that libraft would have refused unread */
     uint64_t commits_notified;  /* turns in which followers were told of a commit at once */

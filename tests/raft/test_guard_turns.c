@@ -247,6 +247,60 @@ static void test_guard__follower_has_nobody_to_notify(void **state)
     node_free(node);
 }
 
+/* --- late rejections ----------------------------------------------------------------------- */
+
+/* A rejection by node 3 that its own acknowledgement has overtaken; then a new entry. How many are
+ * sent to node 3 within a second in which it answers every heartbeat as it must? */
+static unsigned entries_after_late_rejection(unsigned cures, raft_index back)
+{
+    struct one_node *node = node_new(1, cures, 3, 0);
+    one_node_elect(node, 2);
+    for (uint64_t value = 0; value < 5; value++) {
+        CHECK(one_node_propose(node, value) == 0);
+        one_node_run_ms(node, 3);
+    }
+    raft_index last = raft_last_index(&node->raft);
+    (void)one_node_ack(node, 2, 0, last);
+    (void)one_node_ack(node, 3, 0, last);
+    /* Two ticks without a word of node 3, and it is probed. */
+    for (unsigned tick = 0; tick < 3; tick++) {
+        one_node_run_ms(node, ONE_NODE_TICK_MS);
+        (void)one_node_ack(node, 2, 0, last);
+    }
+    (void)one_node_ack(node, 3, last, last - 1 - back);
+    CHECK(one_node_propose(node, 9) == 0);
+    unsigned count = 0;
+    for (unsigned tick = 0; tick < 20; tick++) {
+        unsigned since = node->sent_count;
+        one_node_run_ms(node, ONE_NODE_TICK_MS);
+        (void)one_node_ack(node, 2, 0, raft_last_index(&node->raft));
+        for (unsigned idx = since; idx < node->sent_count; idx++) {
+            const struct raft_message *message = &node->sent[idx];
+            if (message->type == RAFT_APPEND_ENTRIES && message->server_id == 3) {
+                const struct raft_append_entries *append = &message->append_entries;
+                count += append->n_entries;
+                (void)one_node_ack(node, 3, 0, append->prev_log_index + append->n_entries);
+            }
+        }
+    }
+    node_free(node);
+    return count;
+}
+
+static void nothing_is_sent_any_more(void *arg)
+{
+    (void)arg;
+    CHECK(entries_after_late_rejection(GUARD_CURES_ALL & ~(unsigned)GUARD_CURE_L10, 0) == 0);
+}
+
+static void test_guard__late_rejection_stops_no_follower_L10(void **state)
+{
+    (void)state;
+    assert_true(entries_after_late_rejection(GUARD_CURES_ALL, 0) >= 1);
+    assert_true(entries_after_late_rejection(GUARD_CURES_ALL, 2) >= 1);
+    assert_true(one_node_shows(nothing_is_sent_any_more, NULL));
+}
+
 /* --- a lost leader ------------------------------------------------------------------------- */
 
 static struct one_node *follower_new(raft_id id, unsigned voters, unsigned spares)
@@ -389,6 +443,7 @@ int main(void)
         cmocka_unit_test(test_guard__followers_learn_of_a_commit_in_the_same_turn),
         cmocka_unit_test(test_guard__entry_that_follows_carries_the_commit),
         cmocka_unit_test(test_guard__follower_has_nobody_to_notify),
+        cmocka_unit_test(test_guard__late_rejection_stops_no_follower_L10),
         cmocka_unit_test(test_guard__voter_whose_leader_is_lost_grants_at_once),
         cmocka_unit_test(test_guard__voters_stand_one_after_the_other),
         cmocka_unit_test(test_guard__campaign_starts_with_a_pre_vote_in_the_same_term),
