@@ -209,7 +209,9 @@ struct replica_proposal {
 };
 
 /* Propose one encoded command (command_encode; already validated), copied. Refused, without a
- * completion: NOT_LEADER, NOT_SERVING, OVERLOADED, DISK_FULL, CLOSING. */
+ * completion: NOT_LEADER, NOT_SERVING, OVERLOADED, TOO_LARGE (no entry can hold it), CLOSING. It
+ * completes with OK; DISK_FULL, NOT_LEADER or CLOSING if it was never submitted; or
+ * LEADERSHIP_LOST. */
 NODISCARD enum status replica_propose(struct replica *replica, struct slice command,
                                       struct replica_proposal *proposal);
 
