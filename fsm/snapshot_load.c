@@ -16,6 +16,9 @@
 #define RECORD_DEPTH_MAX 2u
 #define RECORD_ITEMS_MAX 64u
 
+/* No log gets that far; a counter that stands there would end in a CHECK. */
+#define COUNTER_MAX (1ull << 63)
+
 struct loader {
     struct fsm *fsm; /* owned until the end */
     struct slice rest;
@@ -231,9 +234,9 @@ static void load_head(struct loader *loader)
     if (!next_record(loader, &fields)) {
         return;
     }
-    fsm->index = mp_read_u64(&fields);
-    fsm->clock_ms = mp_read_u64(&fields);
-    fsm->token = mp_read_u64(&fields);
+    fsm->index = mp_read_u64_within(&fields, 0, COUNTER_MAX);
+    fsm->clock_ms = mp_read_u64_within(&fields, 0, CLOCK_MS_MAX);
+    fsm->token = mp_read_u64_within(&fields, 0, COUNTER_MAX);
     fsm->born = mp_read_bool(&fields);
     struct slice id = mp_read_bin(&fields);
     if (id.len == CLUSTER_ID_LEN) {

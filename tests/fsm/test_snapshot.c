@@ -10,6 +10,7 @@
 
 #include "fsm/base/hash.h"
 #include "fsm/base/rng.h"
+#include "fsm/fsm_state.h"
 #include "fsm/invariants.h"
 #include "fsm/snapshot.h"
 #include "tests/fsm/driver.h"
@@ -241,6 +242,25 @@ static void test_snapshot__validates_what_it_loads(void **state)
     check_refused("default", "defAult", "a namespace is malformed");
 }
 
+/* A counter at its end would stop the node at its next grant. */
+static void test_snapshot__counters_near_their_end_are_refused(void **state)
+{
+    (void)state;
+    struct driver *driver = full();
+    struct buf bytes;
+    const char *why = NULL;
+    driver->fsm->token = 1ull << 63;
+    encode(driver, &bytes);
+    assert_int_equal(decode(buf_slice(&bytes), &why), STATUS_OK);
+    buf_deinit(&bytes);
+    driver->fsm->token++;
+    encode(driver, &bytes);
+    assert_int_equal(decode(buf_slice(&bytes), &why), STATUS_CORRUPT);
+    assert_string_equal(why, "the head is malformed");
+    buf_deinit(&bytes);
+    driver_destroy(driver);
+}
+
 static void test_snapshot__garbage_is_refused(void **state)
 {
     (void)state;
@@ -304,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_snapshot__another_version_is_named),
         cmocka_unit_test(test_snapshot__nothing_is_trusted_even_with_a_fitting_checksum),
         cmocka_unit_test(test_snapshot__validates_what_it_loads),
+        cmocka_unit_test(test_snapshot__counters_near_their_end_are_refused),
         cmocka_unit_test(test_snapshot__garbage_is_refused),
         cmocka_unit_test(test_snapshot__is_appended),
         cmocka_unit_test(test_snapshot__has_its_bytes_and_its_digest),
