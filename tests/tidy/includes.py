@@ -46,7 +46,8 @@ OURS = [
     (r"node/(read_answer|forwarder)\.[ch]",
      r"fsm/.*|client/protocol\w*\.h|node/(peer_frame|read_answer|forwarder)\.h"),
     (r"node/(dispatch|node\w*)\.c", r"fsm/.*|node/.*|client/protocol\w*\.h|raft/replica\.h"),
-    (r"node/(dispatch|node\w*)\.h", r"fsm/.*|node/.*|client/protocol\w*\.h"),
+    (r"node/node_internal\.h", r"fsm/.*|node/.*|client/protocol\w*\.h|raft/replica\.h"),
+    (r"node/(dispatch|node)\.h", r"fsm/.*|node/.*|client/protocol\w*\.h"),
     (r"node/.*", PURE_NODE_SEES + r"|node/.*"),
     (r"client/tenure(_admin)?\.h", r"tenure\.h"),  # beside it, where both are installed
     (r"client/cli/.*", r"client/tenure(_admin)?\.h|client/cli/.*"),

@@ -156,7 +156,8 @@ def check_cmake(tree):
             lists = tree.text(folder + "/CMakeLists.txt") \
                 if folder + "/CMakeLists.txt" in tree.paths else ""
             relative = re.escape(os.path.relpath(path, folder))
-            listed = re.search(rf"(?<![\w/]){relative}(?!\w)|tenure_test\({stem}\b", lists or "")
+            listed = re.search(rf"(?<![\w/]){relative}(?!\w)|(?<=[\s(]){stem}(?=[\s)])",
+                               lists or "")
             folder = os.path.dirname(folder)
         if not listed:
             tree.error(path, 1, "cmake", "is in no CMakeLists.txt")
