@@ -1,5 +1,5 @@
-/* Gives each file that is named to a fuzz target, once: the corpus as a regression test, where there
- * is no libFuzzer. */
+/* Gives each file that is named to a fuzz target, once: the corpus as a regression test, where
+ * there is no libFuzzer. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -661,6 +661,49 @@ static void test_replica__closing_ends_everything_that_waits(void **state)
     world_deinit(&world);
 }
 
+/* A crash, a restart, a stop, a cut or their end, by chance; mostly nothing. */
+static void misfortune(struct world *world)
+{
+    unsigned victim = (unsigned)rng_below(&world->rng, world->count);
+    uint64_t dice = rng_below(&world->rng, 100);
+    if (dice < 3 && world->nodes[victim].replica != NULL &&
+        !world->nodes[victim].stopped) {
+        world_crash(world, victim);
+    } else if (dice < 10) {
+        for (unsigned i = 0; i < world->count; i++) {
+            if (world->nodes[i].replica == NULL) {
+                world_boot(world, i);
+                break;
+            }
+        }
+    } else if (dice < 11 && world->nodes[victim].replica != NULL) {
+        world_stop(world, victim, !world->nodes[victim].stopped);
+    } else if (dice < 13) {
+        world_cut(world, victim, (victim + 1) % world->count, true);
+    } else if (dice < 20) {
+        for (unsigned i = 0; i < world->count; i++) {
+            world_stop(world, i, false);
+            if (world->cut[i][(i + 1) % world->count]) {
+                world_cut(world, i, (i + 1) % world->count, false);
+            }
+        }
+    }
+}
+
+static void heal(struct world *world)
+{
+    world->loss_per_mille = 0;
+    for (unsigned i = 0; i < world->count; i++) {
+        world_stop(world, i, false);
+        for (unsigned j = 0; j < i; j++) {
+            world_cut(world, i, j, false);
+        }
+        if (world->nodes[i].replica == NULL) {
+            world_boot(world, i);
+        }
+    }
+}
+
 /* Everything at once, from seeds: what was answered OK is there at the end, digests agree. */
 static void test_replica__survives_crashes_cuts_and_losses(void **state)
 {
@@ -680,30 +723,7 @@ static void test_replica__survives_crashes_cuts_and_losses(void **state)
         memset(acknowledged, 0, sizeof acknowledged);
         unsigned count = 0;
         for (unsigned step = 0; step < 300; step++) {
-            unsigned victim = (unsigned)rng_below(&world.rng, world.count);
-            uint64_t dice = rng_below(&world.rng, 100);
-            if (dice < 3 && world.nodes[victim].replica != NULL &&
-                !world.nodes[victim].stopped) {
-                world_crash(&world, victim);
-            } else if (dice < 10) {
-                for (unsigned i = 0; i < world.count; i++) {
-                    if (world.nodes[i].replica == NULL) {
-                        world_boot(&world, i);
-                        break;
-                    }
-                }
-            } else if (dice < 11 && world.nodes[victim].replica != NULL) {
-                world_stop(&world, victim, !world.nodes[victim].stopped);
-            } else if (dice < 13) {
-                world_cut(&world, victim, (victim + 1) % world.count, true);
-            } else if (dice < 20) {
-                for (unsigned i = 0; i < world.count; i++) {
-                    world_stop(&world, i, false);
-                    if (world.cut[i][(i + 1) % world.count]) {
-                        world_cut(&world, i, (i + 1) % world.count, false);
-                    }
-                }
-            }
+            misfortune(&world);
             int leader = world_leader(&world);
             for (unsigned i = 0; leader >= 0 && i < 3 && count < 900; i++) {
                 struct command command = world_take(origin, count + 1, "k", "a", 60000);
@@ -715,16 +735,7 @@ static void test_replica__survives_crashes_cuts_and_losses(void **state)
             }
             world_run(&world, 10 + rng_below(&world.rng, 60));
         }
-        world.loss_per_mille = 0;
-        for (unsigned i = 0; i < world.count; i++) {
-            world_stop(&world, i, false);
-            for (unsigned j = 0; j < i; j++) {
-                world_cut(&world, i, j, false);
-            }
-            if (world.nodes[i].replica == NULL) {
-                world_boot(&world, i);
-            }
-        }
+        heal(&world);
         assert_true(world_run_until(&world, world_has_leader, 5000));
         world_run(&world, 3000);
         assert_in_step(&world);
