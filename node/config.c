@@ -22,6 +22,10 @@
 #define FILE_NAME_SHOWN 256u
 #define FIELD_SHOWN 64u
 
+#define DATA_DEFAULT "/var/lib/tenure"
+#define SOCKET_DEFAULT "/run/tenure/api.sock"
+#define LISTEN_DEFAULT "127.0.0.1:7420"
+
 enum kind {
     KIND_PATH,      /* bytes without control characters, at least one */
     KIND_NAME,      /* [A-Za-z0-9._-], may be empty */
@@ -188,17 +192,17 @@ static void say_scan(struct config_error *out_error, const char *file,
 
 void node_config_init(struct config *config)
 {
-    *config = (struct config){
-        .data = "/var/lib/tenure",
-        .socket = "/run/tenure/api.sock",
-        .socket_mode = 0600,
-        .listen = "127.0.0.1:7420",
-        .voters = 3,
-        .log_level = 2,
-        .tick_ms = 50,
-        .election_ms = 500,
-        .reserve_bytes = 64 * MIB,
-    };
+    /* Padding too: two configurations that say the same are the same bytes. */
+    memset(config, 0, sizeof *config);
+    memcpy(config->data, DATA_DEFAULT, sizeof DATA_DEFAULT);
+    memcpy(config->socket, SOCKET_DEFAULT, sizeof SOCKET_DEFAULT);
+    memcpy(config->listen, LISTEN_DEFAULT, sizeof LISTEN_DEFAULT);
+    config->socket_mode = 0600;
+    config->voters = 3;
+    config->log_level = 2;
+    config->tick_ms = 50;
+    config->election_ms = 500;
+    config->reserve_bytes = 64 * MIB;
 }
 
 enum status node_config_text(struct config *config, const char *name, struct slice text,

@@ -19,11 +19,13 @@ struct scanner {
     unsigned line;
     unsigned depth;
     const char *why;
+    uint8_t before;    /* the last byte that is neither space nor comment */
     struct slice name; /* the last one */
     struct slice number;
 };
 
 static void scan_code(struct scanner *scanner);
+static bool may_precede_text(uint8_t before, unsigned depth);
 static void scan_name(struct scanner *scanner);
 static void scan_number(struct scanner *scanner);
 static bool next_is(const struct scanner *scanner, char next);
@@ -71,6 +73,10 @@ void config_scan(struct slice text, size_t len_max, struct config_scan *out_scan
             scanner.at++;
         }
     }
+    if (scanner.why == NULL && (scanner.state == SCAN_STATE_STRING ||
+                                scanner.state == SCAN_STATE_BLOCK_COMMENT)) {
+        scanner.why = "a text or a comment without an end"; /* the parser would leak it */
+    }
     *out_scan = (struct config_scan){
         .why = scanner.why,
         .line = scanner.line,
@@ -82,8 +88,16 @@ void config_scan(struct slice text, size_t len_max, struct config_scan *out_scan
 static void scan_code(struct scanner *scanner)
 {
     uint8_t byte = scanner->text.base[scanner->at];
+    uint8_t before = scanner->before;
+    bool comment = byte == '#' || (byte == '/' && (next_is(scanner, '/') || next_is(scanner, '*')));
+    if (!comment && byte != ' ' && byte != '\t' && byte != '\r' && byte != '\n') {
+        scanner->before = byte;
+    }
     if (byte == '"') {
         scanner->state = SCAN_STATE_STRING;
+        if (!may_precede_text(before, scanner->depth)) {
+            scanner->why = "a text where there may be none"; /* the parser would leak it */
+        }
     } else if (byte == '#' || (byte == '/' && next_is(scanner, '/'))) {
         scanner->state = SCAN_STATE_LINE_COMMENT;
     } else if (byte == '/' && next_is(scanner, '*')) {
@@ -102,6 +116,13 @@ static void scan_code(struct scanner *scanner)
     } else if (is_digit(byte)) {
         scan_number(scanner);
     }
+}
+
+/* A value's sign, a list, or another text that it continues. */
+static bool may_precede_text(uint8_t before, unsigned depth)
+{
+    return before == '=' || before == ':' || before == '[' || before == '(' || before == '"' ||
+           (before == ',' && depth > 0);
 }
 
 /* Stops at its last byte. */

@@ -270,8 +270,14 @@ static void test_config__i11_what_is_no_option_is_refused_with_its_line(void **s
     refuses_at("tick = ", "t.conf:1: ");
     refuses_at("tick", "t.conf:1: ");
     refuses_at("= 3", "t.conf:1: ");
-    refuses_at("\"tick\" = 3", "t.conf:1: ");
-    refuses_at("tick = \"50ms", "t.conf:1: ");
+    refuses("\"tick\" = 3", "t.conf:1: a text where there may be none");
+    refuses("tick \"50ms\"", "t.conf:1: a text where there may be none");
+    refuses("tick = 3 \"50ms\"", "t.conf:1: a text where there may be none");
+    accepts("tick = # a\n \"50\" /* b */ \"ms\"");
+    accepts("tick : \"50ms\"");
+    refuses("tick = \"50ms", "t.conf:1: a text or a comment without an end");
+    refuses("tick = \"50ms\\\"", "t.conf:1: a text or a comment without an end");
+    refuses("\n/* tick = \"50ms\"", "t.conf:2: a text or a comment without an end");
     refuses("@include \"/etc/passwd\"", "t.conf:1: @include is not supported");
     refuses("# a\n@include \"x\"", "t.conf:2: @include is not supported");
     accepts("# @include \"x\"\n/* @include */ // @\n");
