@@ -25,6 +25,7 @@
 #define STOP_NS_MAX    10000000000ull /* then they are killed */
 #define STEP_MS        50
 #define VOTERS_WANTED  3u
+#define ENDING_MS_MAX  1000u
 #define TEXT_LEN_MAX   256u
 
 /* One node of the cluster and where its things are. */
@@ -36,8 +37,9 @@ struct node {
     char log[PATH_MAX];
     char pid_file[PATH_MAX];
     char address_file[PATH_MAX];
-    pid_t pid; /* 0: does not run */
-    bool child;
+    pid_t pid;    /* 0: does not run */
+    bool child;   /* started by this process and not collected yet */
+    bool started; /* by this process */
     char address[TEXT_LEN_MAX];
     struct tenure_client *client;
 };
@@ -64,6 +66,9 @@ static bool cluster_await(struct dev *dev);
 static unsigned voters_of(struct dev *dev);
 static bool status_field(struct node *node, const char *name, char *out_text);
 static pid_t running_pid(const struct node *node);
+static pid_t filed_pid(const struct node *node);
+static size_t arguments_of(pid_t pid, char *out, size_t size);
+static void end_await(const struct node *node);
 static bool read_line(const char *path, char *out, size_t size);
 static bool write_line(const char *path, const char *line);
 static void show_log(const struct node *node);
@@ -258,6 +263,7 @@ static bool node_start(struct dev *dev, struct node *node)
     if (node->pid != 0) {
         return true;
     }
+    end_await(node);
     if (!read_line(node->address_file, node->address, sizeof node->address)) {
         memcpy(node->address, "127.0.0.1:0", sizeof "127.0.0.1:0");
     }
@@ -272,6 +278,7 @@ static bool node_start(struct dev *dev, struct node *node)
     }
     node->pid = pid;
     node->child = true;
+    node->started = true;
     char line[32];
     (void)snprintf(line, sizeof line, "%ld", (long)pid);
     return write_line(node->pid_file, line);
@@ -301,6 +308,9 @@ static bool node_await(struct dev *dev, struct node *node)
     char address[TEXT_LEN_MAX];
     while (!status_field(node, "address", address)) {
         if (!node_lives(node)) {
+            if (!node->started && node_start(dev, node)) {
+                continue; /* it was ending while we took it for running */
+            }
             complain("the node ended, see", node->log);
             show_log(node);
             return false;
@@ -398,28 +408,53 @@ static bool status_field(struct node *node, const char *name, char *out_text)
 /* The pid that the node's file names, if that process runs on our data directory; else 0. */
 static pid_t running_pid(const struct node *node)
 {
-    char line[32];
-    uint64_t pid = 0;
-    if (!read_line(node->pid_file, line, sizeof line) || !parse_u64(line, &pid) || pid == 0 ||
-        pid > INT32_MAX) {
-        return 0;
-    }
-    char path[64];
-    (void)snprintf(path, sizeof path, "/proc/%llu/cmdline", (unsigned long long)pid);
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return 0;
-    }
     char arguments[4 * PATH_MAX];
-    size_t len = fread(arguments, 1, sizeof arguments - 1, file);
-    (void)fclose(file);
-    arguments[len] = '\0';
+    pid_t pid = filed_pid(node);
+    size_t len = arguments_of(pid, arguments, sizeof arguments);
     for (size_t at = 0; at < len; at += strlen(arguments + at) + 1) {
         if (strcmp(arguments + at, node->data) == 0) {
-            return (pid_t)pid;
+            return pid;
         }
     }
     return 0;
+}
+
+/* What stands in the node's file; 0: nothing. */
+static pid_t filed_pid(const struct node *node)
+{
+    char line[32];
+    uint64_t pid = 0;
+    bool valid = read_line(node->pid_file, line, sizeof line) && parse_u64(line, &pid);
+    return valid && pid <= INT32_MAX ? (pid_t)pid : 0;
+}
+
+/* The command line of a process, a NUL behind each word; 0 bytes of one that ends or is no more. */
+static size_t arguments_of(pid_t pid, char *out, size_t size)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%ld/cmdline", (long)pid);
+    FILE *file = pid == 0 ? NULL : fopen(path, "re");
+    size_t len = 0;
+    if (file != NULL) {
+        len = fread(out, 1, size - 1, file);
+        (void)fclose(file);
+    }
+    out[len] = '\0';
+    return len;
+}
+
+/* A process that was killed gives up its memory first and its lock on the data directory last: wait
+ * for what is in between, but not for ever, since nobody may be there to collect it. */
+static void end_await(const struct node *node)
+{
+    char first[2];
+    pid_t pid = filed_pid(node);
+    for (uint64_t waited_ms = 0; waited_ms < ENDING_MS_MAX; waited_ms += STEP_MS) {
+        if (pid == 0 || kill(pid, 0) != 0 || arguments_of(pid, first, sizeof first) > 0) {
+            return;
+        }
+        step_wait();
+    }
 }
 
 /* The first line without its end; false when there is none. */

@@ -1,6 +1,6 @@
 #!/bin/sh
-# libtenure as a user meets it: installed into a folder of its own, found by pkg-config, linked from C
-# (shared and static) and read by C++; it shows tenure_* and nothing else.
+# libtenure as a user meets it: installed into a folder of its own, found by pkg-config, linked from
+# C (shared and static) and read by C++; it shows tenure_* and nothing else.
 # usage: test_libtenure.sh BUILD_DIRECTORY C_COMPILER [FLAGS...]
 set -eu
 build=$1
@@ -17,12 +17,14 @@ archive=$(find "$folder" -name 'libtenure.a')
 pc=$(find "$folder" -name 'libtenure.pc')
 [ -n "$library" ] && [ -n "$archive" ] && [ -n "$pc" ] || fail "something was not installed"
 
-strange=$(nm -D --defined-only "$library" | awk '{print $3}' | grep -v -E '^(tenure_|TENURE_0)' || true)
+strange=$(nm -D --defined-only "$library" | awk '{print $3}' |
+    grep -v -E '^(tenure_|TENURE_0)' || true)
 [ -z "$strange" ] || fail "the shared library shows: $strange"
 strange=$(nm -g --defined-only "$archive" | awk 'NF == 3 {print $3}' |
     grep -v -E '^(tenure_|__(asan|odr_asan|tsan|ubsan))' || true)
 [ -z "$strange" ] || fail "the static library shows: $strange"
-readelf -d "$library" | grep -q 'SONAME.*libtenure\.so\.0' || fail "the soname is not libtenure.so.0"
+readelf -d "$library" | grep -q 'SONAME.*libtenure\.so\.0' ||
+    fail "the soname is not libtenure.so.0"
 
 cat > "$folder/user.c" <<'END'
 #include <stdio.h>
