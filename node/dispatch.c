@@ -625,7 +625,7 @@ static void query_peer(struct dispatch *dispatch, const struct read_effect *effe
 {
     /* The deadline travels as milliseconds left; the clock of another host means nothing there. */
     struct proto_request request = *effect->request->asked;
-    request.id = 0;
+    request.id = 1; /* 0 would speak of a whole connection */
     request.deadline_ns = 0;
     buf_clear(&dispatch->message);
     proto_encode_request(&request, &dispatch->message);

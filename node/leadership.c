@@ -126,8 +126,9 @@ bool leadership_wants_probe(const struct leadership *leadership)
 static struct belief believe(const struct leadership *leadership)
 {
     const struct leadership_replica *replica = &leadership->replica;
-    bool heard_more = leadership->heard_term > replica->term ||
-                      (leadership->heard_term == replica->term && replica->leader_id == 0);
+    /* In one term the replica of a member knows better: when it has lost its leader, an earlier
+     * frame of that leader says nothing. */
+    bool heard_more = leadership->heard_term > replica->term || !replica->has_table;
     if (heard_more && leadership->heard_id != replica->node_id) {
         return (struct belief){
             .leader_id = leadership->heard_id,

@@ -44,6 +44,7 @@ static void save_peers(struct node *node);
 static void data_path(const struct node *node, const char *name, char *out_path);
 static void announce_self(struct node *node);
 static void on_view(void *ctx);
+static void tell_stall(struct node *node);
 static void on_turn_end(void *ctx, uint64_t now_ns);
 static void on_timer(void *ctx, uint64_t now_ns);
 static void on_upkeep(void *ctx, uint64_t now_ns);
@@ -339,10 +340,7 @@ static void on_turn_end(void *ctx, uint64_t now_ns)
         }
         return;
     }
-    uint64_t stall_ns = loop_stall_ns(node->loop);
-    if (stall_ns > 0) {
-        dispatch_stalled(node->dispatch, stall_ns, now_ns);
-    }
+    tell_stall(node);
     dispatch_turn(node->dispatch, now_ns);
     links_flush(node->links);
     if (node->api != NULL) {
@@ -353,6 +351,15 @@ static void on_turn_end(void *ctx, uint64_t now_ns)
     }
     loop_timer_set(node->timer, min_u64(dispatch_next_timer_ns(node->dispatch),
                                         replica_next_timer_ns(node->replica)));
+}
+
+/* The loop did not run for a while, and the dispatcher has not heard of it yet. */
+static void tell_stall(struct node *node)
+{
+    uint64_t stall_ns = loop_stall_ns(node->loop);
+    if (stall_ns > 0) {
+        dispatch_stalled(node->dispatch, stall_ns, loop_now_ns(node->loop));
+    }
 }
 
 /* The turn's end does the work. */
@@ -584,6 +591,7 @@ static void on_frame(void *ctx, uint64_t peer_id, enum frame_type type, struct s
     } else if (type == FRAME_TYPE_ADMIT_REPLY) {
         on_admit_reply_frame(node, payload);
     } else {
+        tell_stall(node); /* before what waited in it is judged */
         dispatch_receive(node->dispatch, peer_id, type, payload, loop_now_ns(node->loop));
     }
 }

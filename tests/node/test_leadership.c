@@ -73,6 +73,22 @@ static void test_leadership__the_higher_term_counts(void **state)
     assert_int_equal(leadership_route(&leadership).peer_id, 3);
 }
 
+static void test_leadership__a_member_that_lost_its_leader_knows_none(void **state)
+{
+    (void)state;
+    struct leadership leadership;
+    leadership_init(&leadership);
+    struct leadership_replica replica = member(3, 2);
+    leadership_set_replica(&leadership, &replica);
+    hear(&leadership, 2, 3, 2, S);
+    leadership_reached(&leadership, 3, S);
+    replica = member(3, 0); /* its election time-out has passed, and pre-vote keeps the term */
+    leadership_set_replica(&leadership, &replica);
+    assert_int_equal(leadership_route(&leadership).kind, ROUTE_KIND_NONE);
+    uint64_t checked_ns = 0;
+    assert_false(leadership_ready(&leadership, S, &checked_ns));
+}
+
 static void test_leadership__hearsay_fills_a_gap_only(void **state)
 {
     (void)state;
@@ -163,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leadership__a_member_believes_its_replica),
         cmocka_unit_test(test_leadership__the_higher_term_counts),
+        cmocka_unit_test(test_leadership__a_member_that_lost_its_leader_knows_none),
         cmocka_unit_test(test_leadership__hearsay_fills_a_gap_only),
         cmocka_unit_test(test_leadership__a_spare_forgets_a_leader_whose_link_broke),
         cmocka_unit_test(test_leadership__a_member_is_ready_once_it_reached_the_leaders_point),

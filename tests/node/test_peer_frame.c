@@ -81,7 +81,7 @@ static void encode(enum frame_type type, struct buf *out)
     fail();
 }
 
-/* Decode and, when it is well formed, encode again: *out_same says whether the bytes are the same. */
+/* Decode and, where it is well formed, encode again: *out_same says whether that is the same. */
 static enum status decode(enum frame_type type, struct slice payload, bool *out_same)
 {
     struct buf again;
@@ -94,8 +94,6 @@ static enum status decode(enum frame_type type, struct slice payload, bool *out_
     struct frame_query query;
     struct frame_query_reply query_reply;
     struct frame_leader leader;
-    struct frame_peer them[PEERS + 1];
-    uint32_t count = 0;
     struct frame_admit admit;
     struct frame_admit_reply admit_reply;
     if (type == FRAME_TYPE_FORWARD) {
@@ -134,6 +132,8 @@ static enum status decode(enum frame_type type, struct slice payload, bool *out_
             frame_leader_encode(&leader, &again);
         }
     } else if (type == FRAME_TYPE_PEERS) {
+        struct frame_peer them[PEERS + 1];
+        uint32_t count = 0;
         st = frame_peers_decode(payload, PEERS + 1, them, &count);
         if (st == STATUS_OK) {
             frame_peers_encode(them, count, &again);
@@ -300,7 +300,7 @@ static void test_peer_frame__bounds(void **state)
     assert_int_equal(frame_query_decode(buf_slice(&bytes), &query), STATUS_MALFORMED);
     free(large);
 
-    /* An answer without a result, a result without an answer, a term 0, a peer 0, a long address. */
+    /* An answer without a result, one with it refused, a term 0, a peer 0, a long address. */
     uint8_t ok_alone[14] = {0};
     struct frame_forward_reply reply;
     assert_int_equal(frame_forward_reply_decode(slice_from(ok_alone, sizeof ok_alone), &reply),

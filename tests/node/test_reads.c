@@ -1,4 +1,4 @@
-/* Reads that wait: shared rounds, another leader, lost frames, due leases, nodes without a table. */
+/* Reads that wait: shared rounds, other leaders, lost frames, due leases, nodes without a table. */
 #include "node/reads.h"
 
 #include <setjmp.h>

@@ -646,9 +646,14 @@ static void start_again(void *arg)
         }
         return;
     }
-    if (!node->paused) {
-        return;
+    if (node->paused) {
+        sim_resume(node);
     }
+}
+
+void sim_resume(struct sim_node *node)
+{
+    struct sim *sim = node->sim;
     node->paused = false;
     node->resumed_ns = sim->clock.now_ns;
     dispatch_stalled(node->dispatch, sim->clock.now_ns - node->paused_ns, sim->clock.now_ns);

@@ -105,6 +105,9 @@ void sim_note(struct sim *sim, const char *what, uint64_t a, uint64_t b);
 /* Run on the node at that time, unless it has died by then; later while it is paused. */
 void sim_at(struct sim_node *node, uint64_t at_ns, void (*run)(void *arg), void *arg);
 
+/* SIGCONT: everything that came meanwhile is read at once. */
+void sim_resume(struct sim_node *node);
+
 /* The end of a turn of the node, soon. */
 void sim_turn_soon(struct sim_node *node);
 
