@@ -94,6 +94,9 @@ struct guard {
     bool get_parked; /* get_running came back after the guard failed */
     raft_time get_not_before;
 
+    /* While libraft handles a message of an older term. */
+    bool stale;
+
     /* While libraft turns a loaded snapshot into a message. */
     bool loaded;
     bool loaded_nothing;
@@ -698,6 +701,17 @@ static int guard_io_send(struct raft_io *io, struct raft_io_send *req,
         guard_peer(guard, message->server_id)->commit_announced =
             message->append_entries.leader_commit;
     }
+    if (message->type == RAFT_APPEND_ENTRIES_RESULT && guard->stale &&
+        guard_cures(guard, GUARD_CURE_STALE)) {
+        /* It is about the term alone. What libraft never set may read as a success up to some
+         * index, and if the receiver leads again, in the answer's term, it would believe that. */
+        struct raft_message cleared = *message;
+        cleared.append_entries_result.rejected = 0;
+        cleared.append_entries_result.last_log_index = 0;
+        guard->stats.answers_cleared++;
+        guard->options.on_send(guard->options.ctx, &cleared);
+        return 0;
+    }
     guard->options.on_send(guard->options.ctx, message);
     return 0;
 }
@@ -784,7 +798,25 @@ static bool guard_deliver_append(struct guard *guard, struct raft_message *messa
         append->leader_commit = raft->commit_index;
         guard->stats.commits_held++;
     }
+    guard->stale = append->term < raft->current_term;
     guard->recv(&guard->io, message);
+    guard->stale = false;
+    return true;
+}
+
+/* L3, L4, and the answer to an older term. */
+static bool guard_receive_snapshot(struct guard *guard, struct raft_message *message)
+{
+    const struct raft *raft = guard_raft(guard);
+    if ((guard_cures(guard, GUARD_CURE_L3) && raft->legacy.snapshot_taking) ||
+        (guard_cures(guard, GUARD_CURE_L4) && raft->snapshot.installing)) {
+        guard->stats.snapshots_refused++;
+        guard_message_clear(message);
+        return false;
+    }
+    guard->stale = message->install_snapshot.term < raft->current_term;
+    guard->recv(&guard->io, message);
+    guard->stale = false;
     return true;
 }
 
@@ -884,14 +916,6 @@ static bool guard_rejection_is_late(struct guard *guard, raft_id peer,
     return false;
 }
 
-/* L3 and L4. */
-static bool guard_refuses_snapshot(struct guard *guard)
-{
-    const struct raft *raft = guard_raft(guard);
-    return (guard_cures(guard, GUARD_CURE_L3) && raft->legacy.snapshot_taking) ||
-           (guard_cures(guard, GUARD_CURE_L4) && raft->snapshot.installing);
-}
-
 /* This node's place in the configuration that it knows; NULL: it is not in there. */
 static struct raft_server *guard_self(const struct raft *raft)
 {
@@ -940,10 +964,8 @@ bool guard_receive(struct guard *guard, struct raft_message *message)
     if (message->type == RAFT_APPEND_ENTRIES) {
         return guard_receive_append(guard, message);
     }
-    if (message->type == RAFT_INSTALL_SNAPSHOT && guard_refuses_snapshot(guard)) {
-        guard->stats.snapshots_refused++;
-        guard_message_clear(message);
-        return false;
+    if (message->type == RAFT_INSTALL_SNAPSHOT) {
+        return guard_receive_snapshot(guard, message);
     }
     if (message->type == RAFT_APPEND_ENTRIES_RESULT &&
         guard_rejection_is_late(guard, message->server_id, &message->append_entries_result)) {

@@ -21,6 +21,9 @@
  *   L10 a late rejection puts a follower's next
  *       index below what it has; libraft then sends
  *       it no entry for ever                         receive: dropped, or its hint raised
+ *   stale  what comes from an older term is
+ *       answered with bytes of the stack, which may
+ *       say that entries are safe that are not       send: nothing is claimed
  *   between  a snapshot taken between two
  *       configurations that one step applies has
  *       the older: whoever installs it believes it  put: refused, libraft takes another at once
@@ -69,7 +72,8 @@ enum guard_cure {
     GUARD_CURE_RESULTS = 1 << 9,
     GUARD_CURE_BETWEEN = 1 << 10,
     GUARD_CURE_L10 = 1 << 11,
-    GUARD_CURES_ALL = (1 << 12) - 1,
+    GUARD_CURE_STALE = 1 << 12,
+    GUARD_CURES_ALL = (1 << 13) - 1,
 };
 
 #define GUARD_DISK_STALL_NS_MAX 2000000000ull /* a write that hangs longer ends the node */
@@ -99,6 +103,7 @@ struct guard_stats {
     uint64_t terms_corrected;   /* L5 */
     uint64_t snapshots_delayed; /* taken between two configurations, and again */
     uint64_t snapshots_unread;  /* our own snapshot could not be read for a peer */
+    uint64_t answers_cleared;   /* to messages of older terms */
     uint64_t rejections_late;   /* L10 */
     uint64_t results_dropped;   /* answers to a campaign that was over */
     uint64_t votes_opened;      /* requests for a vote that libraft would have refused unread */

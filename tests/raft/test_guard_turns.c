@@ -301,6 +301,51 @@ static void test_guard__late_rejection_stops_no_follower_L10(void **state)
     assert_true(one_node_shows(nothing_is_sent_any_more, NULL));
 }
 
+/* --- older terms --------------------------------------------------------------------------- */
+
+/* Bytes that are no sensible index where libraft's locals will be. */
+__attribute__((noinline)) static void soil_the_stack(void)
+{
+    volatile uint8_t bytes[16384];
+    for (size_t idx = 0; idx < sizeof(bytes); idx++) {
+        bytes[idx] = 0x5A;
+    }
+}
+
+/* Node 2 is in term 5; a leader of term 3 sends it something. What does the answer claim? */
+static raft_index claimed_to_older_term(unsigned cures, bool snapshot)
+{
+    struct one_node *node = node_new(2, cures, 3, 0);
+    const struct one_node_append newer = {
+        .from = 3, .term = 5, .prev_index = 1, .prev_term = 1, .commit = 1};
+    CHECK(one_node_append(node, &newer));
+    unsigned since = node->sent_count;
+    const struct one_node_append older = {.from = 1, .term = 3};
+    soil_the_stack();
+    CHECK(snapshot ? one_node_install(node, 1, 3, 20) : one_node_append(node, &older));
+    struct raft_message answer;
+    CHECK(one_node_count_sent(node, since, RAFT_APPEND_ENTRIES_RESULT, &answer) == 1);
+    CHECK(answer.append_entries_result.term == 5);
+    CHECK(answer.append_entries_result.rejected == 0);
+    raft_index claimed = answer.append_entries_result.last_log_index;
+    node_free(node);
+    return claimed;
+}
+
+static void stack_is_claimed_to_be_safe(void *arg)
+{
+    (void)arg;
+    CHECK(claimed_to_older_term(GUARD_CURES_ALL & ~(unsigned)GUARD_CURE_STALE, true) != 0);
+}
+
+static void test_guard__answer_to_an_older_term_claims_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(claimed_to_older_term(GUARD_CURES_ALL, true), 0);
+    assert_int_equal(claimed_to_older_term(GUARD_CURES_ALL, false), 0);
+    assert_true(one_node_shows(stack_is_claimed_to_be_safe, NULL));
+}
+
 /* --- a lost leader ------------------------------------------------------------------------- */
 
 static struct one_node *follower_new(raft_id id, unsigned voters, unsigned spares)
@@ -444,6 +489,7 @@ int main(void)
         cmocka_unit_test(test_guard__entry_that_follows_carries_the_commit),
         cmocka_unit_test(test_guard__follower_has_nobody_to_notify),
         cmocka_unit_test(test_guard__late_rejection_stops_no_follower_L10),
+        cmocka_unit_test(test_guard__answer_to_an_older_term_claims_nothing),
         cmocka_unit_test(test_guard__voter_whose_leader_is_lost_grants_at_once),
         cmocka_unit_test(test_guard__voters_stand_one_after_the_other),
         cmocka_unit_test(test_guard__campaign_starts_with_a_pre_vote_in_the_same_term),
