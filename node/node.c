@@ -58,6 +58,7 @@ static void on_part_closed(void *ctx);
 static struct replica_callbacks replica_callbacks_of(struct node *node);
 static struct link_callbacks link_callbacks_of(struct node *node);
 static struct service_node service_node_of(struct node *node);
+static uint64_t token_floor_by_wall_clock(void);
 static void ask_to_be_admitted(struct node *node);
 static void learn_peer(struct node *node, uint64_t peer_id, const char *address, bool itself);
 static void send_peers(struct node *node, uint64_t peer_id);
@@ -201,6 +202,7 @@ static enum node_exit open_replica(struct node *node)
         .snapshot_entries = node->config.snapshot_entries,
         .snapshot_bytes = node->config.snapshot_bytes,
         .reserve_len = node->config.reserve_bytes,
+        .birth_token_floor = token_floor_by_wall_clock(),
     };
     struct replica_callbacks callbacks = replica_callbacks_of(node);
     char why[WHY_LEN] = "";
