@@ -25,9 +25,9 @@ static void part_fail(struct router *router, struct job *job, enum status status
 static void part_answered(struct router *router, struct job *job, struct router_ticket ticket,
                           struct slice result, uint64_t now_ns);
 static void part_not_done(struct router *router, struct job *job, enum status status);
-static void open_answered(struct router *router, struct job *job, struct slice result,
+static void open_answered(struct router *router, struct job *job, struct slice bytes,
                           uint64_t now_ns);
-static void settle_answered(struct router *router, struct job *job, struct slice result,
+static void settle_answered(struct router *router, struct job *job, struct slice bytes,
                             uint64_t now_ns);
 static void origin_lost(struct router *router, uint64_t origin);
 static void job_again(struct router *router, struct job *job, uint64_t now_ns);
