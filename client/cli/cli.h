@@ -111,7 +111,8 @@ bool parse_duration_ms(const char *text, uint64_t *out_ms);
 void print_text(FILE *out, const char *text);
 void print_bytes(FILE *out, const void *bytes, size_t len);
 
-/* One line on stderr: "tenure: ...". The pieces are printed as print_text does. */
+/* One line on stderr: "tenure: ...". The pieces are printed as print_text does, but
+ * for backslashes. */
 void complain(const char *what, const char *value);
 
 /* EXIT_CODE_USAGE; says why as complain does and, with --json, on stdout. */

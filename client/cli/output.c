@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void print_escaped(FILE *out, const void *bytes, size_t len, bool doubled);
 static unsigned decode(const unsigned char *bytes, size_t len, uint32_t *out_code);
 static bool dangerous(uint32_t code);
 static int on_json(const char *text, size_t len, void *ctx);
@@ -15,35 +16,16 @@ void print_text(FILE *out, const char *text)
 
 void print_bytes(FILE *out, const void *bytes, size_t len)
 {
-    const unsigned char *base = bytes;
-    for (size_t at = 0; at < len;) {
-        uint32_t code = 0;
-        unsigned size = decode(base + at, len - at, &code);
-        if (size == 0) {
-            fprintf(out, "\\x%02x", base[at]);
-            at++;
-            continue;
-        }
-        if (code == '\\') {
-            fputs("\\\\", out);
-        } else if (!dangerous(code)) {
-            (void)fwrite(base + at, 1, size, out);
-        } else if (code < 0x80) {
-            fprintf(out, "\\x%02x", (unsigned)code);
-        } else {
-            fprintf(out, "\\u{%04x}", (unsigned)code);
-        }
-        at += size;
-    }
+    print_escaped(out, bytes, len, true);
 }
 
 void complain(const char *what, const char *value)
 {
     fputs("tenure: ", stderr);
-    print_text(stderr, what);
+    print_escaped(stderr, what, strlen(what), false);
     if (value != NULL) {
         fputs(": ", stderr);
-        print_text(stderr, value);
+        print_escaped(stderr, value, strlen(value), false);
     }
     fputc('\n', stderr);
 }
@@ -207,6 +189,32 @@ void print_field_value(FILE *out, const struct tenure_field *field)
         fputs(field->number != 0 ? "yes" : "no", out);
     } else {
         fprintf(out, "%llu", (unsigned long long)field->number);
+    }
+}
+
+/* `doubled`: a backslash of the text itself is told from ours. Not in messages, whose values were
+ * escaped by the node already. */
+static void print_escaped(FILE *out, const void *bytes, size_t len, bool doubled)
+{
+    const unsigned char *base = bytes;
+    for (size_t at = 0; at < len;) {
+        uint32_t code = 0;
+        unsigned size = decode(base + at, len - at, &code);
+        if (size == 0) {
+            fprintf(out, "\\x%02x", base[at]);
+            at++;
+            continue;
+        }
+        if (code == '\\' && doubled) {
+            fputs("\\\\", out);
+        } else if (!dangerous(code)) {
+            (void)fwrite(base + at, 1, size, out);
+        } else if (code < 0x80) {
+            fprintf(out, "\\x%02x", (unsigned)code);
+        } else {
+            fprintf(out, "\\u{%04x}", (unsigned)code);
+        }
+        at += size;
     }
 }
 

@@ -321,6 +321,14 @@ static void test_cli__a_bad_number_is_told_in_one_line(void **state)
                                   "10ms..1440m, got: 1e300\n");
     ran = RUN(fixture, "take", "k", "--ttl", "\x1b[2J");
     assert_null(strchr(ran->err, '\x1b'));
+    /* what the node has escaped is not escaped once more */
+    const struct fake_step step = {
+        .kind = FAKE_STEP_ANSWER,
+        .reply = {.status = STATUS_INVALID,
+                  .violation = {.field = "key", .value = "a\\x01", .rule = RULE_KEY}}};
+    fake_node_script(fixture->node, &step, 1);
+    ran = RUN(fixture, "take", "a\x01");
+    assert_string_equal(ran->err, "tenure: INVALID: key " RULE_KEY ", got: a\\x01\n");
 }
 
 static void test_cli__options_reach_the_node(void **state)
