@@ -430,6 +430,9 @@ static bool set_addresses(struct config *config, struct slice text)
     char join[CONFIG_JOIN_MAX][CONFIG_ADDRESS_LEN_MAX + 1] = {{0}};
     unsigned count = 0;
     size_t from = 0;
+    if (text.len == 0) {
+        return false;
+    }
     while (from <= text.len) {
         size_t to = from;
         while (to < text.len && text.base[to] != ',') {

@@ -242,6 +242,7 @@ static void test_config__join_is_a_text_or_a_list(void **state)
     refuses_at("join = \",127.0.0.1:1\"", "t.conf:1: join: ");
     refuses_at("join = \"example.org:1\"", "t.conf:1: join: ");
     refuses_at("join = [1]", "t.conf:1: join: ");
+    refuses_at("join = (\"\")", "t.conf:1: join: ");
     refuses_at("join = [\"127.0.0.1:1,127.0.0.1:2\"]", "t.conf:1: join: ");
 
     char text[512] = "join = \"";
