@@ -1,4 +1,19 @@
-/* One reader that remembers whether anything failed, so that each decoder is a list of fields and
+/* Layouts, integers little-endian:
+ *
+ *   FORWARD           number 8, ticket 8, attempt 4, term 8, left_ms 4, command
+ *   FORWARD_REPLY     ticket 8, attempt 4, status 2, result (of status 0 only)
+ *   READ_POINT        ticket 8, term 8
+ *   READ_POINT_REPLY  ticket 8, status 2, index 8, clock_ms 8
+ *   QUERY             ticket 8, term 8, left_ms 4, request
+ *   QUERY_REPLY       ticket 8, status 2, reply (of status 0 only)
+ *   LEADER            term 8, leader 8, serving 1
+ *   PEERS             count 2, then of each: id 8, address
+ *   ADMIT             id 8, address
+ *   ADMIT_REPLY       status 2, leader 8, address
+ *
+ * An address is one byte of length and so many bytes.
+ *
+ * One reader that remembers whether anything failed, so that each decoder is a list of fields and
  * one question at its end.
  *
  * Statuses have numbers of their own on the wire, since those of enum status move when its table

@@ -1,7 +1,7 @@
 /* Payloads of the frames that nodes send each other beside the replica's own: forwarded commands,
  * read points, whole reads, who leads, who is where, and the wish to be admitted.
  *
- * Fixed little-endian fields, then at most one run of bytes; docs/protocol.md has the layouts.
+ * Fixed little-endian fields, then at most one run of bytes; the layouts are in the .c file.
  * Pure. Decoding trusts nothing: a payload that is too short, too long or has a field out of its
  * range is STATUS_MALFORMED, and whoever sent it is not worth an answer. Decoded slices borrow from
  * the payload. Encoding appends to `out`, which the caller has cleared. */

@@ -84,15 +84,14 @@ static void encode(enum frame_type type, struct buf *out)
 /* Decode and, where it is well formed, encode again: *out_same says whether that is the same. */
 static enum status decode(enum frame_type type, struct slice payload, bool *out_same)
 {
-    struct buf again;
-    buf_init(&again, 1 << 24);
+    struct buf again = {.len_max = 1 << 24};
     enum status st = STATUS_MALFORMED;
     struct frame_forward forward;
     struct frame_forward_reply forward_reply;
     struct frame_read_point point;
     struct frame_read_point_reply point_reply;
     struct frame_query query;
-    struct frame_query_reply query_reply;
+    struct frame_query_reply answer;
     struct frame_leader leader;
     struct frame_admit admit;
     struct frame_admit_reply admit_reply;
@@ -122,9 +121,9 @@ static enum status decode(enum frame_type type, struct slice payload, bool *out_
             frame_query_encode(&query, &again);
         }
     } else if (type == FRAME_TYPE_QUERY_REPLY) {
-        st = frame_query_reply_decode(payload, &query_reply);
+        st = frame_query_reply_decode(payload, &answer);
         if (st == STATUS_OK) {
-            frame_query_reply_encode(&query_reply, &again);
+            frame_query_reply_encode(&answer, &again);
         }
     } else if (type == FRAME_TYPE_LEADER) {
         st = frame_leader_decode(payload, &leader);
@@ -132,8 +131,8 @@ static enum status decode(enum frame_type type, struct slice payload, bool *out_
             frame_leader_encode(&leader, &again);
         }
     } else if (type == FRAME_TYPE_PEERS) {
-        struct frame_peer them[PEERS + 1];
         uint32_t count = 0;
+        struct frame_peer them[PEERS + 1];
         st = frame_peers_decode(payload, PEERS + 1, them, &count);
         if (st == STATUS_OK) {
             frame_peers_encode(them, count, &again);

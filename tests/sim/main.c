@@ -103,7 +103,7 @@ static bool run(const struct options *options, uint64_t seed, uint64_t *out_hash
     struct sim_report report;
     sim_report(sim, &report);
     bool well = sim->failure[0] == '\0';
-    double simulated = (double)sim->clock.now_ns / NS_PER_S;
+    double simulated = (double)(sim->clock.now_ns - SIM_START_NS) / NS_PER_S;
     (void)printf("%s seed=%" PRIu64 " simulated_s=%.1f per_wall_s=%.0f events=%" PRIu64
                  " entries=%" PRIu64 " calls=%" PRIu64 " granted=%" PRIu64 " refused=%" PRIu64
                  " reads=%" PRIu64 " due_waits=%" PRIu64 " forwards=%" PRIu64 " unknown=%" PRIu64

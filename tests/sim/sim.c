@@ -485,7 +485,7 @@ struct sim *sim_create(const struct sim_config *config)
     struct sim *sim = calloc(1, sizeof *sim);
     CHECK(sim != NULL);
     sim->config = *config;
-    fake_clock_init(&sim->clock, 1000 * SIM_MS);
+    fake_clock_init(&sim->clock, SIM_START_NS);
     rng_init(&sim->rng, config->seed);
     sim_check_create(sim);
     for (unsigned i = 0; i < config->nodes; i++) {

@@ -18,6 +18,7 @@
 
 #define SIM_NODES_MAX 8u
 #define SIM_MS 1000000ull
+#define SIM_START_NS (1000 * SIM_MS) /* of virtual time; 0 means "never" in places */
 #define SIM_FAILURE_LEN 512u
 
 struct sim;
