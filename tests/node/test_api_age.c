@@ -44,7 +44,7 @@ static void test_api__i8_a_message_that_drips_in_is_ended_by_its_age(void **stat
     uint64_t age_ns = ms_to_ns(API_MESSAGE_AGE_MS_MAX);
     for (unsigned i = 0; i < 5; i++) {
         (void)bed_write(good, buf_slice(&in));
-        drip(&bed, bad, slice_from(in.base + 1 + i, 1), API_MESSAGE_AGE_MS_MAX / 5 - 200);
+        drip(&bed, bad, slice_from(in.base + 1 + i, 1), API_MESSAGE_AGE_MS_MAX / 5 - 400);
     }
     struct api_stats stats;
     api_stats(bed.api, &stats);

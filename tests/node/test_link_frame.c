@@ -1,5 +1,5 @@
-/* Frames of the links: round trips, bytes as docs/protocol.md has them, both sides of each length,
- * and every malformed greeting. */
+/* Frames of the links: round trips, the bytes of a greeting, both sides of each length, and every
+ * malformed greeting. */
 #include "node/link_frame.h"
 
 #include <setjmp.h>
