@@ -457,10 +457,12 @@ static enum session_event perform_receive(struct exchange *exchange, enum status
 {
     const struct io *io = exchange->client->io;
     struct seat *seat = exchange->seat;
+    struct proto_scanner scanner;
+    proto_scanner_init(&scanner);
     for (;;) {
         size_t len = 0;
         enum session_event event = SESSION_EVENT_LOST;
-        enum proto_verdict verdict = proto_scan(buf_slice(&seat->in), &len);
+        enum proto_verdict verdict = proto_scanner_look(&scanner, buf_slice(&seat->in), &len);
         if (verdict == PROTO_VERDICT_WHOLE) {
             struct slice message = slice_from(seat->in.base, len);
             if (read_message(exchange, message, &event, out_status)) {

@@ -14,6 +14,7 @@
 
 #define ZONE_CHUNK_LEN (16u * 1024u) /* holds the objects of any request on a few keys */
 
+static enum proto_verdict begin_scan(struct proto_scanner *scanner, struct slice bytes);
 static bool integer_at(struct slice bytes, size_t *at, uint64_t *out_value);
 static bool header_of(struct slice bytes, uint64_t *out_type, uint64_t *out_id);
 
@@ -67,22 +68,28 @@ bool proto_method_admin(enum proto_method method)
 
 enum proto_verdict proto_scan(struct slice bytes, size_t *out_len)
 {
-    if (bytes.len == 0) {
-        return PROTO_VERDICT_MORE;
+    struct proto_scanner scanner;
+    proto_scanner_init(&scanner);
+    return proto_scanner_look(&scanner, bytes, out_len);
+}
+
+void proto_scanner_init(struct proto_scanner *scanner)
+{
+    scanner->begun = false;
+}
+
+enum proto_verdict proto_scanner_look(struct proto_scanner *scanner, struct slice bytes,
+                                      size_t *out_len)
+{
+    if (!scanner->begun) {
+        enum proto_verdict verdict = begin_scan(scanner, bytes);
+        if (verdict != PROTO_VERDICT_WHOLE) {
+            return verdict;
+        }
     }
-    /* An array of four, or refused at once: whatever else is there would be read to its end only
-     * to be refused then. */
-    if (bytes.base[0] != 0x94 && bytes.base[0] != 0xdc && bytes.base[0] != 0xdd) {
-        return PROTO_VERDICT_REFUSED;
-    }
-    bool reply = bytes.len >= 2 && bytes.base[0] == 0x94 && bytes.base[1] == PROTO_TYPE_REPLY;
-    struct mp_scan_limits limits = {
-        .depth = PROTOCOL_DEPTH_MAX,
-        .items = reply ? PROTO_REPLY_ITEMS_MAX : PROTO_REQUEST_ITEMS_MAX,
-        .len = MESSAGE_LEN_MAX,
-    };
-    switch (mp_scan(bytes, &limits, out_len)) {
+    switch (mp_scanner_look(&scanner->object, bytes, out_len)) {
     case MP_SCAN_WHOLE:
+        scanner->begun = false;
         return PROTO_VERDICT_WHOLE;
     case MP_SCAN_MORE:
         return PROTO_VERDICT_MORE;
@@ -91,6 +98,27 @@ enum proto_verdict proto_scan(struct slice bytes, size_t *out_len)
     }
     CHECK(false);
     return PROTO_VERDICT_REFUSED;
+}
+
+/* An array of four, or refused at once: whatever else is there would be read to its end only to be
+ * refused then. WHOLE once the first two bytes say which limits hold. */
+static enum proto_verdict begin_scan(struct proto_scanner *scanner, struct slice bytes)
+{
+    if (bytes.len > 0 && bytes.base[0] != 0x94 && bytes.base[0] != 0xdc && bytes.base[0] != 0xdd) {
+        return PROTO_VERDICT_REFUSED;
+    }
+    if (bytes.len < 2) {
+        return PROTO_VERDICT_MORE;
+    }
+    bool reply = bytes.base[0] == 0x94 && bytes.base[1] == PROTO_TYPE_REPLY;
+    struct mp_scan_limits limits = {
+        .depth = PROTOCOL_DEPTH_MAX,
+        .items = reply ? PROTO_REPLY_ITEMS_MAX : PROTO_REQUEST_ITEMS_MAX,
+        .len = MESSAGE_LEN_MAX,
+    };
+    mp_scanner_init(&scanner->object, &limits);
+    scanner->begun = true;
+    return PROTO_VERDICT_WHOLE;
 }
 
 struct proto_decoder *proto_decoder_create(void)

@@ -13,6 +13,7 @@
 #define CLIENT_PROTOCOL_H_
 
 #include "fsm/base/buf.h"
+#include "fsm/base/mp_scan.h"
 #include "fsm/base/violation.h"
 #include "fsm/types.h"
 
@@ -138,6 +139,16 @@ enum proto_verdict {
     PROTO_VERDICT_REFUSED,
 };
 enum proto_verdict proto_scan(struct slice bytes, size_t *out_len);
+
+/* The same for a message that arrives in pieces; each call goes on where the last one ended. `bytes`
+ * is all that is there from the message's beginning. After WHOLE it is ready for the next one. */
+struct proto_scanner {
+    struct mp_scanner object;
+    bool begun;
+};
+void proto_scanner_init(struct proto_scanner *scanner);
+enum proto_verdict proto_scanner_look(struct proto_scanner *scanner, struct slice bytes,
+                                      size_t *out_len);
 
 /* Scratch for decoded arrays; one per thread. Decoded slices borrow from the input. */
 struct proto_decoder;

@@ -54,6 +54,7 @@ struct api_conn {
     struct api *api;
     struct conn *conn;
     struct api_peer peer;
+    struct proto_scanner scanner; /* of the message that is not whole yet */
     struct list link;       /* in api->conns */
     struct list dirty;      /* in api->dirty */
     struct list held;       /* in api->held */
@@ -241,6 +242,7 @@ static struct api_conn *create_conn(struct api *api, bool counted)
     CHECK(conn != NULL);
     conn->api = api;
     conn->counted = counted;
+    proto_scanner_init(&conn->scanner);
     list_init(&conn->link);
     list_init(&conn->dirty);
     list_init(&conn->held);
@@ -275,7 +277,7 @@ static size_t on_bytes(void *ctx, struct slice bytes)
     while (used < bytes.len && !conn_closing(conn->conn) && has_room(conn)) {
         struct slice rest = slice_from(bytes.base + used, bytes.len - used);
         size_t len = 0;
-        enum proto_verdict verdict = proto_scan(rest, &len);
+        enum proto_verdict verdict = proto_scanner_look(&conn->scanner, rest, &len);
         if (verdict == PROTO_VERDICT_REFUSED) {
             refuse_bytes(conn);
             return bytes.len;

@@ -12,54 +12,79 @@ struct lead {
     uint64_t count; /* elements of a short container, or payload bytes of anything else */
 };
 
+static enum mp_scan_verdict step(struct mp_scanner *scanner, struct slice bytes);
 static struct lead lead_of(uint8_t byte);
 static struct lead lead_of_long(uint8_t byte);
 
 enum mp_scan_verdict mp_scan(struct slice bytes, const struct mp_scan_limits *limits,
                              size_t *out_len)
 {
+    struct mp_scanner scanner;
+    mp_scanner_init(&scanner, limits);
+    return mp_scanner_look(&scanner, bytes, out_len);
+}
+
+void mp_scanner_init(struct mp_scanner *scanner, const struct mp_scan_limits *limits)
+{
     CHECK(limits->depth > 0 && limits->depth <= MP_SCAN_DEPTH_MAX);
-    uint64_t left[MP_SCAN_DEPTH_MAX + 1] = {1};
-    uint32_t top = 0;
-    uint64_t items = 0;
-    size_t at = 0;
+    scanner->limits = *limits;
+    scanner->left[0] = 1;
+    scanner->top = 0;
+    scanner->items = 0;
+    scanner->at = 0;
+}
+
+enum mp_scan_verdict mp_scanner_look(struct mp_scanner *scanner, struct slice bytes,
+                                     size_t *out_len)
+{
     for (;;) {
-        while (left[top] == 0) {
-            if (top == 0) {
-                *out_len = at;
-                return at <= limits->len ? MP_SCAN_WHOLE : MP_SCAN_REFUSED;
+        while (scanner->left[scanner->top] == 0) {
+            if (scanner->top == 0) {
+                *out_len = scanner->at;
+                return scanner->at <= scanner->limits.len ? MP_SCAN_WHOLE : MP_SCAN_REFUSED;
             }
-            top--;
+            scanner->top--;
         }
-        left[top]--;
-        if (at > limits->len || ++items > limits->items) {
+        if (scanner->at >= scanner->limits.len || scanner->items >= scanner->limits.items) {
             return MP_SCAN_REFUSED;
         }
-        if (at >= bytes.len) {
-            return at >= limits->len ? MP_SCAN_REFUSED : MP_SCAN_MORE;
+        enum mp_scan_verdict verdict = step(scanner, bytes);
+        if (verdict != MP_SCAN_WHOLE) {
+            return verdict;
         }
-        struct lead lead = lead_of(bytes.base[at++]);
-        if (lead.refused) {
+    }
+}
+
+/* One object: its lead byte, what belongs to it, and for a container that it is open now. WHOLE when
+ * it was taken; MORE leaves the scanner before it. */
+static enum mp_scan_verdict step(struct mp_scanner *scanner, struct slice bytes)
+{
+    size_t at = scanner->at;
+    if (at >= bytes.len) {
+        return MP_SCAN_MORE;
+    }
+    struct lead lead = lead_of(bytes.base[at++]);
+    if (lead.refused) {
+        return MP_SCAN_REFUSED;
+    }
+    if (lead.len_width > 0) {
+        if (bytes.len - at < lead.len_width) {
+            return MP_SCAN_MORE;
+        }
+        lead.count = 0;
+        for (unsigned i = 0; i < lead.len_width; i++) {
+            lead.count = lead.count << 8 | bytes.base[at++];
+        }
+    }
+    uint64_t elements = 0;
+    if (lead.container) {
+        elements = lead.map ? 2 * lead.count : lead.count;
+        if (elements > scanner->limits.items - scanner->items - 1 ||
+            scanner->top >= scanner->limits.depth) {
             return MP_SCAN_REFUSED;
         }
-        if (lead.len_width > 0) {
-            if (bytes.len - at < lead.len_width) {
-                return MP_SCAN_MORE;
-            }
-            lead.count = 0;
-            for (unsigned i = 0; i < lead.len_width; i++) {
-                lead.count = lead.count << 8 | bytes.base[at++];
-            }
-        }
-        if (lead.container) {
-            uint64_t elements = lead.map ? 2 * lead.count : lead.count;
-            if (elements > limits->items - items || top >= limits->depth) {
-                return MP_SCAN_REFUSED;
-            }
-            left[++top] = elements;
-            continue;
-        }
-        if (lead.count > limits->len || at + lead.count > limits->len) {
+    } else {
+        if (lead.count > scanner->limits.len || at + lead.count > scanner->limits.len) {
             return MP_SCAN_REFUSED;
         }
         if (lead.count > bytes.len - at) {
@@ -67,6 +92,13 @@ enum mp_scan_verdict mp_scan(struct slice bytes, const struct mp_scan_limits *li
         }
         at += (size_t)lead.count;
     }
+    scanner->at = at;
+    scanner->items++;
+    scanner->left[scanner->top]--;
+    if (lead.container) {
+        scanner->left[++scanner->top] = elements;
+    }
+    return MP_SCAN_WHOLE;
 }
 
 static struct lead lead_of(uint8_t byte)

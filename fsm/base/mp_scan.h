@@ -27,4 +27,21 @@ enum mp_scan_verdict {
 enum mp_scan_verdict mp_scan(struct slice bytes, const struct mp_scan_limits *limits,
                              size_t *out_len);
 
+/* The same look at an object that arrives in pieces: each call goes on where the last one ended, so
+ * that a long message costs its length once, however small the pieces. */
+struct mp_scanner {
+    struct mp_scan_limits limits;
+    uint64_t left[MP_SCAN_DEPTH_MAX + 1]; /* elements still missing, per open container */
+    uint32_t top;
+    uint64_t items;
+    size_t at;
+};
+
+void mp_scanner_init(struct mp_scanner *scanner, const struct mp_scan_limits *limits);
+
+/* `bytes` is all of the object that is there, from its beginning; never fewer than last time. After
+ * WHOLE or REFUSED the scanner has to be initialised anew. */
+enum mp_scan_verdict mp_scanner_look(struct mp_scanner *scanner, struct slice bytes,
+                                     size_t *out_len);
+
 #endif

@@ -181,13 +181,18 @@ static void test_protocol__a_part_of_a_message_asks_for_more(void **state)
         proto_encode_request(&samples[i].request, &fixture->bytes);
         struct slice whole = buf_slice(&fixture->bytes);
         size_t len = 0;
+        struct proto_scanner scanner;
+        proto_scanner_init(&scanner);
         for (size_t part = 0; part < whole.len; part++) {
             struct slice cut = slice_from(whole.base, part);
             assert_int_equal(proto_scan(cut, &len), PROTO_VERDICT_MORE);
+            assert_int_equal(proto_scanner_look(&scanner, cut, &len), PROTO_VERDICT_MORE);
             assert_int_equal(proto_decode_request(fixture->decoder, cut, NOW_NS, &fixture->request,
                                                   &fixture->violation),
                              STATUS_MALFORMED);
         }
+        assert_int_equal(proto_scanner_look(&scanner, whole, &len), PROTO_VERDICT_WHOLE);
+        assert_int_equal(len, whole.len);
         assert_int_equal(proto_scan(whole, &len), PROTO_VERDICT_WHOLE);
         assert_int_equal(len, whole.len);
         buf_append(&fixture->bytes, "\x94", 1); /* the next one begins */

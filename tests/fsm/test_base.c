@@ -380,6 +380,33 @@ static void test_base__mp_scan_refuses_what_is_beyond_a_limit_I1(void **state)
     assert_int_equal(scan(bytes, 65, &len), MP_SCAN_REFUSED);
 }
 
+/* What a message costs must not depend on how it is cut: the scanner goes on where it stopped. */
+static void test_base__mp_scanner_resumes_at_any_cut(void **state)
+{
+    (void)state;
+    /* [1, {"ab": bin 4, 300: [nil, -1.0]}, "tail"] */
+    static const uint8_t object[] = {0x93, 0x01, 0x82, 0xa2, 'a',  'b',  0xc4, 0x04, 1,    2,   3,
+                                     4,    0xcd, 0x01, 0x2c, 0x92, 0xc0, 0xcb, 0xbf, 0xf0, 0,   0,
+                                     0,    0,    0,    0,    0xd9, 0x04, 't',  'a',  'i',  'l'};
+    struct mp_scan_limits limits = {.depth = 3, .items = 10, .len = 64};
+    for (size_t first = 0; first < sizeof object; first++) {
+        struct mp_scanner scanner;
+        mp_scanner_init(&scanner, &limits);
+        size_t len = 0;
+        assert_int_equal(mp_scanner_look(&scanner, slice_from(object, first), &len), MP_SCAN_MORE);
+        size_t at = scanner.at;
+        for (size_t there = first; there < sizeof object; there++) {
+            assert_int_equal(mp_scanner_look(&scanner, slice_from(object, there), &len),
+                             MP_SCAN_MORE);
+            assert_true(scanner.at >= at);
+            at = scanner.at;
+        }
+        assert_int_equal(mp_scanner_look(&scanner, slice_from(object, sizeof object), &len),
+                         MP_SCAN_WHOLE);
+        assert_int_equal(len, sizeof object);
+    }
+}
+
 static void test_base__mp_scan_refuses_unused_and_extension_types(void **state)
 {
     (void)state;
@@ -482,6 +509,7 @@ int main(void)
         cmocka_unit_test(test_base__mp_scan_stops_at_the_first_object),
         cmocka_unit_test(test_base__mp_scan_refuses_what_is_beyond_a_limit_I1),
         cmocka_unit_test(test_base__mp_scan_refuses_unused_and_extension_types),
+        cmocka_unit_test(test_base__mp_scanner_resumes_at_any_cut),
         cmocka_unit_test(test_base__units_convert_and_never_wrap),
         cmocka_unit_test(test_base__every_status_has_name_text_class_and_error),
         cmocka_unit_test(test_base__a_violation_shows_its_value_printable_and_cut),
