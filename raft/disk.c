@@ -27,6 +27,7 @@
 
 #include "fsm/base/hash.h"
 #include "fsm/base/units.h"
+#include "raft/message_codec.h"
 
 #define SEGMENT_LEN           (8u * 1024u * 1024u)
 #define SPACE_LOW_LEN         (3ull * SEGMENT_LEN) /* two prepared segments and some */
@@ -41,6 +42,9 @@
 #define WATERMARK_SLOT_STEP   4096u /* each slot in a block of its own */
 #define IDENTITY_TEXT_LEN_MAX 512u
 #define PATH_LEN_MAX          1024u
+
+_Static_assert(DISK_WRITE_LEN_MAX >= MESSAGE_ENTRIES_MAX * (ENTRY_LEN_MAX + 32u) + 2u * 4096u,
+               "what may be under way to a follower fits the write that a tail may be");
 
 enum job_kind {
     JOB_NONE,
