@@ -113,11 +113,15 @@ enum status settings_validate(const struct settings *settings, struct violation 
         {"origin_retention_ms", "must be a whole number of milliseconds in 1..86400000",
          settings->origin_retention_ms, 1, 86400000},
         {"removal_slice", "must be 1..1000", settings->removal_slice, 1, REMOVAL_SLICE_DEFAULT},
+        {"voters_wanted", RULE_VOTERS, settings->voters_wanted, 1, 5},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (rows[i].value < rows[i].min || rows[i].value > rows[i].max) {
             return refuse_u64(rows[i].field, rows[i].value, rows[i].rule, out_violation);
         }
+    }
+    if (settings->voters_wanted % 2 == 0) {
+        return refuse_u64("voters_wanted", settings->voters_wanted, RULE_VOTERS, out_violation);
     }
     return STATUS_OK;
 }
@@ -133,6 +137,7 @@ struct settings settings_default(void)
         .origins_max = ORIGINS_MAX_DEFAULT,
         .origin_retention_ms = ORIGIN_RETENTION_MS_DEFAULT,
         .removal_slice = REMOVAL_SLICE_DEFAULT,
+        .voters_wanted = VOTERS_WANTED_DEFAULT,
     };
 }
 
@@ -283,7 +288,7 @@ static enum status identity_validate(const struct op *op, struct violation *out_
         return refuse_u64("generation", 0, RULE_AT_LEAST_1, out_violation);
     }
     if (op->token_floor > TOKEN_FLOOR_MAX) {
-        return refuse_u64("token_floor", op->token_floor, "must be 0..2^62", out_violation);
+        return refuse_u64("token_floor", op->token_floor, RULE_TOKEN_FLOOR, out_violation);
     }
     return STATUS_OK;
 }

@@ -22,8 +22,8 @@
  *   purge        ns
  *   open_origin  node_id nonce
  *   settle       target_origin target_sequence
- *   birth        id generation generation_random token_floor [8 settings]
- *   configure    [8 settings]
+ *   birth        id generation generation_random token_floor [9 settings]
+ *   configure    [9 settings]
  *   restore      id generation generation_random token_floor
  *   recover      the same
  *
@@ -40,7 +40,7 @@
 #define ZONE_CHUNK_LEN 8192u
 #define COMMAND_DEPTH_MAX 3u /* command, list of keys, key */
 #define COMMAND_ITEMS_MAX (16u + 5u * KEYS_MAX)
-#define SETTINGS_COUNT 8u
+#define SETTINGS_COUNT 9u
 #define FIELDS_OF_ITEM 4u
 #define FIELDS_OF_RELEASE_ITEM 2u
 
@@ -322,6 +322,7 @@ static void encode_settings(const struct settings *settings, msgpack_packer *pac
     mp_pack_u64(packer, settings->origins_max);
     mp_pack_u64(packer, settings->origin_retention_ms);
     mp_pack_u64(packer, settings->removal_slice);
+    mp_pack_u64(packer, settings->voters_wanted);
 }
 
 /* One command, without its pointer to the keys and without the rules: commands_finish adds both
@@ -472,6 +473,7 @@ static void decode_settings(struct mp_fields *fields, struct settings *out_setti
     out_settings->origins_max = mp_read_u64(&list);
     out_settings->origin_retention_ms = mp_read_u64(&list);
     out_settings->removal_slice = mp_read_u64(&list);
+    out_settings->voters_wanted = mp_read_u64(&list);
     fields->failed = fields->failed || !mp_fields_done(&list);
 }
 

@@ -161,6 +161,7 @@ uint64_t fsm_digest(const struct fsm *fsm)
         settings->origins_max,
         settings->origin_retention_ms,
         settings->removal_slice,
+        settings->voters_wanted,
         fsm->index,
         fsm->clock_ms,
         fsm->token,

@@ -190,6 +190,7 @@ static void write_settings(struct writer *writer)
         settings->tombstones_max, settings->tombstone_retention_ms,
         settings->departures_max, settings->origins_max,
         settings->origin_retention_ms, settings->removal_slice,
+        settings->voters_wanted,
     };
     mp_pack_array(&writer->packer, SNAPSHOT_SETTINGS_COUNT);
     for (size_t i = 0; i < SNAPSHOT_SETTINGS_COUNT; i++) {

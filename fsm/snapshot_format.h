@@ -23,7 +23,7 @@ enum snapshot_section {
     SNAPSHOT_SECTION_COUNT,
 };
 
-#define SNAPSHOT_SETTINGS_COUNT 8u
+#define SNAPSHOT_SETTINGS_COUNT 9u
 
 /* Of body and header; the header is given as it stands before the checksum. */
 static inline uint32_t snapshot_crc(const uint8_t *header, struct slice body)

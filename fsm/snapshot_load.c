@@ -272,6 +272,7 @@ static void load_settings(struct loader *loader, struct mp_fields *fields)
     settings->origins_max = mp_read_u64(&list);
     settings->origin_retention_ms = mp_read_u64(&list);
     settings->removal_slice = mp_read_u64(&list);
+    settings->voters_wanted = mp_read_u64(&list);
     fields->failed = fields->failed || !mp_fields_done(&list);
 }
 

@@ -47,6 +47,8 @@
 #define RULE_META_WHERE "goes with take, claim and renew reestablish only"
 #define RULE_ONLY_ADOPT "goes with adopt only"
 #define RULE_AT_LEAST_1 "must be at least 1"
+#define RULE_VOTERS "must be 1, 3 or 5"
+#define RULE_TOKEN_FLOOR "must be 0..2^62"
 
 /* Defaults of limits that belong to the replicated state. */
 #define LEASES_MAX_DEFAULT 1000000ull
@@ -56,6 +58,7 @@
 #define ORIGINS_MAX_DEFAULT 4096ull
 #define ORIGIN_RETENTION_MS_DEFAULT 3600000ull /* 1 h */
 #define REMOVAL_SLICE_DEFAULT 1000ull          /* due things removed in one entry */
+#define VOTERS_WANTED_DEFAULT 3ull
 
 /* Bounds of what the replicated state may be told. Retention bounds the grace of an adoption;
  * departures bound the largest result (result.c). */
@@ -119,7 +122,7 @@ struct key_item {
     struct slice identity; /* likewise */
 };
 
-/* Limits and periods that belong to the state (semantics.md 2 and 8). */
+/* Limits, periods and the cluster's design, which belong to the state (semantics.md 2 and 8). */
 struct settings {
     uint64_t leases_max;
     uint64_t leases_per_namespace_max; /* 0: none */
@@ -129,6 +132,7 @@ struct settings {
     uint64_t origins_max;
     uint64_t origin_retention_ms;
     uint64_t removal_slice;
+    uint64_t voters_wanted; /* 1, 3 or 5; nothing that is applied depends on it */
 };
 
 #define CLUSTER_ID_LEN 16u

@@ -863,7 +863,7 @@ static enum status on_cluster_init(void *ctx, const struct proto_request *reques
         *out_detail = "the kernel gave no random bytes";
         return STATUS_IO;
     }
-    enum status st = replica_init_cluster(node->replica, floor, random);
+    enum status st = replica_init_cluster(node->replica, floor, request->voters_wanted, random);
     if (st == STATUS_OK) {
         announce_self(node);
         replica_view(node->replica, &view);

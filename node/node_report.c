@@ -21,6 +21,7 @@ static void take_census(const struct node *node, const struct replica_view *view
                         struct census *out_census);
 static void add_identity(const struct node *node, const struct replica_view *view,
                          struct fields *out);
+static uint64_t voters_designed(const struct node *node);
 static void add_health(const struct node *node, const struct replica_view *view,
                        struct fields *out);
 static void add_table(const struct node *node, struct fields *out);
@@ -207,6 +208,14 @@ static void add_identity(const struct node *node, const struct replica_view *vie
     }
 }
 
+/* As the cluster was born, not as this node is configured; a node whose table is not born yet has
+ * nothing else to show. */
+static uint64_t voters_designed(const struct node *node)
+{
+    const struct fsm *fsm = replica_fsm(node->replica);
+    return fsm != NULL && fsm_born(fsm) ? fsm_settings(fsm)->voters_wanted : node->config.voters;
+}
+
 static void add_health(const struct node *node, const struct replica_view *view,
                        struct fields *out)
 {
@@ -214,6 +223,7 @@ static void add_health(const struct node *node, const struct replica_view *view,
     dispatch_view(node->dispatch, &known);
     struct census census;
     take_census(node, view, &census);
+    uint64_t designed = voters_designed(node);
     const char *reason = why_not_writable(view, &known, &census);
     const char *role = node_role_name(view->role);
     if (view->role == REPLICA_MEMBER_ROLE_NONE && node->admitted) {
@@ -231,7 +241,7 @@ static void add_health(const struct node *node, const struct replica_view *view,
     fields_add_bool(out, "read", reason == NULL || view->disk_full);
     fields_add_bool(out, "write", reason == NULL);
     fields_add_text(out, "reason", reason == NULL ? "" : reason);
-    fields_add_u64(out, "voters_designed", node->config.voters);
+    fields_add_u64(out, "voters_designed", designed);
     fields_add_u64(out, "voters", census.voters);
     fields_add_u64(out, "voters_up", census.voters_up);
     fields_add_u64(out, "standbys", census.standbys);
@@ -241,7 +251,7 @@ static void add_health(const struct node *node, const struct replica_view *view,
                    census.voters_up > majority ? census.voters_up - majority : 0);
     /* A node without the configuration can't judge. */
     bool degraded = census.count > 0 &&
-                    (census.voters < node->config.voters || census.voters_up < census.voters);
+                    (census.voters < designed || census.voters_up < census.voters);
     fields_add_bool(out, "degraded", degraded);
 }
 

@@ -63,6 +63,8 @@ static void handle(struct service_call *call, const struct api_peer *peer);
 static enum status validate(const struct proto_request *request, struct violation *out_violation);
 static enum status validate_read(const struct proto_request *request,
                                  struct violation *out_violation);
+static enum status validate_init(const struct proto_request *request,
+                                 struct violation *out_violation);
 static void submit(struct service_call *call);
 static void ask_node(struct service_call *call);
 static void answer(struct service_call *call, const struct proto_reply *reply);
@@ -195,6 +197,8 @@ static enum status validate(const struct proto_request *request, struct violatio
         st = op_validate(&request->op, out_violation);
     } else if (is_read(request->method)) {
         st = validate_read(request, out_violation);
+    } else if (request->method == PROTO_METHOD_CLUSTER_INIT) {
+        st = validate_init(request, out_violation);
     }
     if (st == STATUS_OK && proto_reply_len_max(request) > MESSAGE_LEN_MAX) {
         violation_set_u64(out_violation, "keys", request->op.key_count,
@@ -225,6 +229,24 @@ static enum status validate_read(const struct proto_request *request,
         if (st != STATUS_OK) {
             out_violation->field = "prefix";
         }
+    }
+    return st;
+}
+
+/* What the birth will say of the cluster. */
+static enum status validate_init(const struct proto_request *request,
+                                 struct violation *out_violation)
+{
+    struct settings settings = settings_default();
+    if (request->voters_wanted != 0) {
+        settings.voters_wanted = request->voters_wanted;
+    }
+    enum status st = settings_validate(&settings, out_violation);
+    if (st != STATUS_OK) {
+        out_violation->field = "voters";
+    } else if (request->has_token_floor && request->token_floor > TOKEN_FLOOR_MAX) {
+        violation_set_u64(out_violation, "token_floor", request->token_floor, RULE_TOKEN_FLOOR);
+        st = STATUS_INVALID;
     }
     return st;
 }

@@ -111,7 +111,7 @@ void replica_destroy(struct replica *replica)
 }
 
 enum status replica_init_cluster(struct replica *replica, uint64_t token_floor,
-                                 const uint8_t random[40])
+                                 uint64_t voters_wanted, const uint8_t random[40])
 {
     if (replica->state != REPLICA_STATE_EMPTY) {
         return STATUS_BUSY;
@@ -124,7 +124,16 @@ enum status replica_init_cluster(struct replica *replica, uint64_t token_floor,
         identity.cluster.id[0] = 1;
         memcpy(&identity.node_id, identity.cluster.id, sizeof identity.node_id);
     }
+    struct op birth = replica_birth_op(replica, &identity.cluster);
+    struct violation violation;
+    birth.token_floor = token_floor;
+    birth.settings.voters_wanted =
+        voters_wanted != 0 ? voters_wanted : replica->config.voters_wanted;
+    if (op_validate(&birth, &violation) != STATUS_OK) {
+        return STATUS_INVALID;
+    }
     replica->config.birth_token_floor = token_floor;
+    replica->config.voters_wanted = (unsigned)birth.settings.voters_wanted;
     struct disk_detail detail = {""};
     if (replica->disk != NULL) {
         enum status status = disk_identity_store(replica->disk, &identity, &detail);
@@ -182,7 +191,7 @@ static void config_default(struct replica_config *config)
         config->election_ms = ELECTION_MS_DEFAULT;
     }
     if (config->voters_wanted == 0) {
-        config->voters_wanted = REPLICA_VOTERS_WANTED_DEFAULT;
+        config->voters_wanted = VOTERS_WANTED_DEFAULT;
     }
     if (config->snapshot_entries == 0) {
         config->snapshot_entries = SNAPSHOT_ENTRIES_DEFAULT;

@@ -24,7 +24,6 @@ struct raft_io;
 struct replica;
 
 #define REPLICA_MEMBERS_MAX 64u
-#define REPLICA_VOTERS_WANTED_DEFAULT 3u
 
 /* No message that `send` is given is longer. */
 #define REPLICA_MESSAGE_LEN_MAX (5u * 1024u * 1024u)
@@ -128,7 +127,9 @@ struct replica_config {
     uint64_t seed; /* of election timeouts */
     unsigned tick_ms;     /* 50 */
     unsigned election_ms; /* 500 */
-    unsigned voters_wanted; /* 1, 3 or 5 */
+    /* 1, 3 or 5; 0: the default. What a cluster that is born here is designed for; afterwards the
+     * table says how many (fsm_settings), also where another node was told something else. */
+    unsigned voters_wanted;
     uint64_t snapshot_entries; /* a snapshot every so many entries; 0: the default */
     uint64_t snapshot_bytes;   /* or bytes, whichever is first; 0: the default */
     uint64_t reserve_len; /* bytes kept free by a reserve file; 0: the default, 64 MiB */
@@ -154,9 +155,11 @@ void replica_close(struct replica *replica, replica_close_cb cb, void *ctx);
 void replica_destroy(struct replica *replica);
 
 /* A cluster of one: draw the ids, write them, bootstrap, start, and propose the birth. Only while
- * EMPTY. `token_floor` is what the token counter is raised to. `random` are 40 random bytes. */
+ * EMPTY (else BUSY). `token_floor` is what the token counter is raised to, `voters_wanted` how many
+ * voters the cluster is designed for, 0: as the configuration says; where one of the two breaks its
+ * rule the answer is INVALID and nothing is written. `random` are 40 random bytes. */
 NODISCARD enum status replica_init_cluster(struct replica *replica, uint64_t token_floor,
-                                           const uint8_t random[40]);
+                                           uint64_t voters_wanted, const uint8_t random[40]);
 
 /* Become a node of that cluster: write the identity with this new node id, start without a log.
  * Only while EMPTY. The leader then adds the node (replica_admit). */

@@ -147,17 +147,21 @@ static void append_barrier(struct replica *replica, uint64_t now_ns)
     }
 }
 
+struct op replica_birth_op(const struct replica *replica, const struct cluster_identity *identity)
+{
+    struct op birth = {
+        .kind = OP_KIND_BIRTH,
+        .identity = *identity,
+        .token_floor = replica->config.birth_token_floor,
+        .settings = settings_default(),
+    };
+    birth.settings.voters_wanted = replica->config.voters_wanted;
+    return birth;
+}
+
 static void encode_birth(const struct replica *replica, struct buf *out)
 {
-    struct command birth = {
-        .op =
-            {
-                .kind = OP_KIND_BIRTH,
-                .identity = replica->identity.cluster,
-                .token_floor = replica->config.birth_token_floor,
-                .settings = settings_default(),
-            },
-    };
+    struct command birth = {.op = replica_birth_op(replica, &replica->identity.cluster)};
     command_encode(&birth, out);
 }
 

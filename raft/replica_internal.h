@@ -184,6 +184,9 @@ void replica_entries_init(struct replica *replica);
 void replica_entries_deinit(struct replica *replica);
 void replica_entries_hooks(struct replica *replica, struct fsm_adapter_hooks *out_hooks);
 
+/* What the birth of the cluster with this identity would be, by the configuration. */
+struct op replica_birth_op(const struct replica *replica, const struct cluster_identity *identity);
+
 /* Notice that leadership came or went. */
 void replica_entries_role(struct replica *replica, uint64_t now_ns);
 void replica_entries_turn(struct replica *replica, uint64_t now_ns);

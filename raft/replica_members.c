@@ -12,6 +12,7 @@
 #include "fsm/base/check.h"
 
 static void plan_turn(struct replica *replica, uint64_t now_ns);
+static unsigned voters_wanted(const struct replica *replica);
 static void view_of_change(const struct replica *replica, struct replica_member *members,
                            struct change_view *out_view);
 static void assign(struct replica *replica, const struct change_step *step);
@@ -173,7 +174,7 @@ static void plan_turn(struct replica *replica, uint64_t now_ns)
         voters += configuration->servers[i].role == RAFT_VOTER ? 1 : 0;
     }
     bool at_rest = voters % 2 != 0 &&
-                   (voters >= replica->config.voters_wanted || configuration->n == voters);
+                   (voters >= voters_wanted(replica) || configuration->n == voters);
     if (at_rest || !replica->lead.serving || raft_transferee(&replica->raft) != 0) {
         replica->plan.pair_since_ns = voters % 2 != 0 ? 0 : replica->plan.pair_since_ns;
         return;
@@ -188,6 +189,15 @@ static void plan_turn(struct replica *replica, uint64_t now_ns)
     }
 }
 
+/* What the cluster was designed for, the same on every node that comes to lead it; until the birth
+ * is applied this node's own configuration, by which nothing is changed yet. */
+static unsigned voters_wanted(const struct replica *replica)
+{
+    const struct fsm *fsm = replica->adapter.fsm;
+    return fsm_born(fsm) ? (unsigned)fsm_settings(fsm)->voters_wanted
+                         : replica->config.voters_wanted;
+}
+
 static void view_of_change(const struct replica *replica, struct replica_member *members,
                            struct change_view *out_view)
 {
@@ -198,7 +208,7 @@ static void view_of_change(const struct replica *replica, struct replica_member 
         .self_id = raft->id,
         .members = members,
         .count = replica_members(replica, members),
-        .voters_wanted = replica->config.voters_wanted,
+        .voters_wanted = voters_wanted(replica),
         .last_index = view.last_index,
         .change_index = raft->configuration_committed_index,
         .running = change_running(replica),

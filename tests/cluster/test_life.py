@@ -37,6 +37,33 @@ def case_ready(_rounds):
     return f"ready after {ready_s:.1f} s, stopped in {stop_s * 1000:.0f} ms"
 
 
+def case_voters(_rounds):
+    """A cluster made for one voter stays so, whatever its nodes are configured for."""
+    with Cluster(3, ready=False) as cluster:
+        first, *others = cluster.nodes
+        first.start()
+        wait_until(first.status, "node 1 answers")
+        check(first.status()["voters_designed"] == 3, "before the birth: the configuration")
+        with first.api() as api:
+            for name, value in (("voters", 2), ("token_floor", 2 ** 62 + 1)):
+                error = api.call("cluster_init", **{name: value}).error
+                check(error and error.code == "INVALID" and error.names.get("field") == name,
+                      f"{name} {value}: {error}")
+        code, out, err = cluster.cli(first, "cluster", "init", "--voters", "1")
+        check(code == 0, f"cluster init: exit {code}: {out}{err}")
+        for node in others:
+            node.start(join=first.address)
+        cluster.wait_ready()
+        time.sleep(2.0)  # long enough for the growth that must not come
+        status = first.status()
+        check((status["voters_designed"], status["voters"]) == (1, 1), f"status: {status}")
+        check(not status["degraded"], f"status: {status}")
+        first.kill()
+        cluster.restart(first)
+        check(first.status()["voters_designed"] == 1, "after a restart too")
+    return "one voter of three nodes"
+
+
 def case_one_process(_rounds):
     """K15: a second process on a data directory exits 3 and names the first; kill -9 frees it."""
     with Cluster(1) as cluster:

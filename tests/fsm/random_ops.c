@@ -31,6 +31,7 @@ struct settings random_settings(uint64_t removal_slice)
         .origins_max = 3,
         .origin_retention_ms = 3000,
         .removal_slice = removal_slice,
+        .voters_wanted = VOTERS_WANTED_DEFAULT,
     };
 }
 

@@ -33,7 +33,7 @@ static const struct key_item two_keys_guarded[] = {
 #define SETTINGS \
     .settings = {.leases_max = 1000000, .leases_per_namespace_max = 0, .tombstones_max = 999999, \
                  .tombstone_retention_ms = 600000, .departures_max = 1024, .origins_max = 4096, \
-                 .origin_retention_ms = 3600000, .removal_slice = 1000}
+                 .origin_retention_ms = 3600000, .removal_slice = 1000, .voters_wanted = 5}
 
 static const struct sample_command commands[] = {
     {"take", {NUMBERED, .op = {.kind = OP_KIND_TAKE, CALLER, .ttl_ms = 90000, .keys = one_key,

@@ -333,6 +333,7 @@ static void test_command__settings_have_ranges(void **state)
     assert_int_equal(fine.origins_max, 4096);
     assert_int_equal(fine.origin_retention_ms, 3600000);
     assert_int_equal(fine.removal_slice, 1000);
+    assert_int_equal(fine.voters_wanted, 3);
     const struct {
         const char *field;
         size_t offset;
@@ -348,6 +349,7 @@ static void test_command__settings_have_ranges(void **state)
         {"origins_max", offsetof(struct settings, origins_max), 1, 1000000},
         {"origin_retention_ms", offsetof(struct settings, origin_retention_ms), 1, 86400000},
         {"removal_slice", offsetof(struct settings, removal_slice), 1, 1000},
+        {"voters_wanted", offsetof(struct settings, voters_wanted), 1, 5},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct settings settings = fine;
@@ -362,6 +364,24 @@ static void test_command__settings_have_ranges(void **state)
         if (rows[i].min > 0) {
             *field = 0;
             assert_int_equal(settings_validate(&settings, &violation), STATUS_INVALID);
+        }
+    }
+}
+
+static void test_command__voters_wanted_are_one_three_or_five(void **state)
+{
+    (void)state;
+    struct violation violation;
+    struct settings settings = settings_default();
+    for (uint64_t voters = 0; voters <= 8; voters++) {
+        bool fine = voters == 1 || voters == 3 || voters == 5;
+        settings.voters_wanted = voters;
+        violation = (struct violation){0};
+        assert_int_equal(settings_validate(&settings, &violation),
+                         fine ? STATUS_OK : STATUS_INVALID);
+        if (!fine) {
+            assert_string_equal(violation.field, "voters_wanted");
+            assert_string_equal(violation.rule, "must be 1, 3 or 5");
         }
     }
 }
@@ -429,6 +449,7 @@ int main(void)
         cmocka_unit_test(test_command__key_counts),
         cmocka_unit_test(test_command__the_last_of_many_keys_is_checked_too),
         cmocka_unit_test(test_command__settings_have_ranges),
+        cmocka_unit_test(test_command__voters_wanted_are_one_three_or_five),
         cmocka_unit_test(test_command__cluster_operations_need_an_identity),
         cmocka_unit_test(test_command__an_unknown_kind_is_refused),
         cmocka_unit_test(test_command__kinds_have_names_and_know_who_is_numbered),

@@ -71,11 +71,13 @@ static void test_life__birth_sets_identity_settings_and_token_floor(void **state
     (void)state;
     struct settings settings = settings_default();
     settings.leases_max = 77;
+    settings.voters_wanted = 5;
     struct driver *driver = driver_create(&settings);
     assert_true(fsm_born(driver->fsm));
     assert_int_equal(fsm_identity(driver->fsm)->id[0], 1);
     assert_int_equal(fsm_identity(driver->fsm)->generation, 1);
     assert_int_equal(fsm_settings(driver->fsm)->leases_max, 77);
+    assert_int_equal(fsm_settings(driver->fsm)->voters_wanted, 5);
     assert_int_equal(fsm_token(driver->fsm), 1001); /* 1000 and an origin */
     assert_int_equal(fsm_index(driver->fsm), 2);
     assert_int_equal(fsm_clock_ms(driver->fsm), 0);
@@ -95,6 +97,32 @@ static void test_life__a_second_birth_is_refused_and_changes_nothing(void **stat
     assert_int_equal(fsm_identity(driver->fsm)->id[0], 1);
     assert_true(fsm_token(driver->fsm) < 2000);
     assert_int_equal(fsm_settings(driver->fsm)->leases_max, LEASES_MAX_DEFAULT);
+}
+
+/* Of a cluster that was configured so. */
+static uint64_t digest_with(const struct settings *settings)
+{
+    struct driver *driver = driver_create(NULL);
+    (void)driver_run(driver, &(struct op){.kind = OP_KIND_CONFIGURE, .settings = *settings});
+    struct fsm *copy = driver_round_trip(driver);
+    assert_memory_equal(fsm_settings(copy), settings, sizeof *settings);
+    uint64_t digest = fsm_digest(copy);
+    fsm_destroy(copy);
+    driver_destroy(driver);
+    return digest;
+}
+
+static void test_life__digest_and_snapshot_cover_every_setting(void **state)
+{
+    (void)state;
+    const struct settings fine = settings_default();
+    const size_t count = sizeof fine / sizeof(uint64_t);
+    for (size_t i = 0; i < count; i++) {
+        struct settings changed = fine;
+        uint64_t *fields = (uint64_t *)(void *)&changed;
+        fields[i] = i + 1 == count ? 5 : 7; /* the last: voters_wanted */
+        assert_true(digest_with(&changed) != digest_with(&fine));
+    }
 }
 
 static void test_life__lower_limits_are_reached_in_slices(void **state)
@@ -366,6 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_life__before_birth_everything_is_refused),
         cmocka_unit_test(test_life__birth_sets_identity_settings_and_token_floor),
+        cmocka_unit_test(test_life__digest_and_snapshot_cover_every_setting),
         CASE(test_life__a_second_birth_is_refused_and_changes_nothing),
         CASE(test_life__lower_limits_are_reached_in_slices),
         CASE(test_life__restore_ends_own_leases_and_gives_markers_a_full_ttl),

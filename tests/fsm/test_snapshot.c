@@ -23,6 +23,7 @@ static struct driver *full(void)
 {
     struct settings settings = settings_default();
     settings.removal_slice = 1;
+    settings.voters_wanted = 5;
     struct driver *driver = driver_create(&settings);
     driver->clock_ms = 3;
     driver_fill(driver, &(struct ask){.owner = "A", .key = "a"}, 4);

@@ -65,6 +65,7 @@ def settings_for(rng):
         "origins_max": rng.choice([2, 3, 5]),
         "origin_retention_ms": 3600000 if slow else rng.choice([1000, 5000, 3600000]),
         "removal_slice": rng.choice([1, 2, 5]) if slow else 1000,
+        "voters_wanted": rng.choice([1, 3, 5]),
     }
 
 
@@ -192,6 +193,7 @@ class Episode:
             changed = dict(self.model.settings)
             changed["leases_max"] = rng.choice([3, 8, 100])
             changed["leases_per_namespace_max"] = rng.choice([0, 2, 6])
+            changed["voters_wanted"] = rng.choice([1, 3, 5])
             if changed["removal_slice"] == 1000:
                 changed["tombstone_retention_ms"] = rng.choice([400, 3000, 60000])
             return {"kind": kind, "settings": changed}
@@ -340,6 +342,8 @@ class Episode:
                 if model.live_at((ns, key)) is None:
                     self.same(f"gone {ns} {key}", model.read_gone(ns, key),
                               self.ask(f"gone {ns} {key}"))
+        self.same("settings", sorted(f"{name}={value}" for name, value in model.settings.items()),
+                  sorted(self.ask("settings").split(" ")))
         info = self.ask("info").split(" ")
         self.same("index", str(self.index), info[0])
         self.same("clock", str(model.clock), info[1])

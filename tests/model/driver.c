@@ -110,6 +110,7 @@ static uint64_t *setting(struct settings *settings, const char *name)
         {"origins_max", &settings->origins_max},
         {"origin_retention_ms", &settings->origin_retention_ms},
         {"removal_slice", &settings->removal_slice},
+        {"voters_wanted", &settings->voters_wanted},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (strcmp(rows[i].name, name) == 0) {
@@ -501,6 +502,22 @@ static void serve_info(const struct driver *driver)
            stats.leases_own, stats.leases_del, stats.tombstones, stats.origins, stats.outcomes);
 }
 
+/* settings: "name=value" of each, as the table has them. */
+static void serve_settings(const struct driver *driver)
+{
+    static const char *const names[] = {
+        "leases_max",          "leases_per_namespace_max", "tombstones_max",
+        "tombstone_retention_ms", "departures_max",        "origins_max",
+        "origin_retention_ms", "removal_slice",            "voters_wanted",
+    };
+    _Static_assert(sizeof names / sizeof names[0] == sizeof(struct settings) / sizeof(uint64_t),
+                   "every setting has its name here");
+    struct settings settings = *fsm_settings(driver->fsm);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        printf("%s%s=%" PRIu64, i == 0 ? "" : " ", names[i], *setting(&settings, names[i]));
+    }
+}
+
 /* changes: what the last entry changed, joined by '|'. */
 static void serve_changes(const struct driver *driver)
 {
@@ -587,6 +604,8 @@ static void serve(struct driver *driver, char *line)
         serve_due(driver, rest);
     } else if (strcmp(word, "info") == 0) {
         serve_info(driver);
+    } else if (strcmp(word, "settings") == 0) {
+        serve_settings(driver);
     } else if (strcmp(word, "changes") == 0) {
         serve_changes(driver);
     } else if (strcmp(word, "digest") == 0) {

@@ -451,7 +451,7 @@ void world_init_cluster(struct world *world, unsigned idx)
     for (unsigned i = 0; i < sizeof random; i++) {
         random[i] = (uint8_t)rng_next(&world->rng);
     }
-    CHECK(replica_init_cluster(node->replica, 1000000, random) == STATUS_OK);
+    CHECK(replica_init_cluster(node->replica, 1000000, world->voters_born, random) == STATUS_OK);
     replica_view(node->replica, &node->view);
     node->node_id = node->view.node_id;
     node->identity = node->view.identity;

@@ -53,6 +53,7 @@ struct world {
     unsigned reorder_per_mille;
     /* Settings of the replicas that are booted from now on. */
     unsigned voters_wanted;
+    unsigned voters_born; /* what world_init_cluster asks for; 0: the setting of the replica */
     uint64_t snapshot_entries;
     uint64_t events;
 };

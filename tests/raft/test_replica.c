@@ -44,7 +44,53 @@ static void test_replica__a_cluster_of_one_is_born_and_serves(void **state)
     assert_memory_equal(fsm_identity(fsm)->id, world.nodes[0].identity.id, CLUSTER_ID_LEN);
     assert_true(fsm_token(fsm) >= 1000000);
     uint8_t random[40] = {1};
-    assert_int_equal(replica_init_cluster(world.nodes[0].replica, 1, random), STATUS_BUSY);
+    assert_int_equal(replica_init_cluster(world.nodes[0].replica, 1, 0, random), STATUS_BUSY);
+    world_deinit(&world);
+}
+
+/* What was asked for at the birth holds on every node, whatever each of them is configured for. */
+static void test_replica__the_table_says_how_many_voters_are_wanted(void **state)
+{
+    (void)state;
+    struct world world;
+    world_init(&world, 4, 11);
+    world.voters_wanted = 1;
+    world.voters_born = 3;
+    world_form(&world, 3);
+    world.voters_wanted = 5; /* of those who start from now on */
+    world_crash(&world, 0);
+    assert_true(world_run_until(&world, world_has_leader, 5000));
+    world_boot(&world, 0);
+    world_run(&world, 3000);
+    for (unsigned i = 0; i < 3; i++) {
+        const struct fsm *fsm = replica_fsm(world.nodes[i].replica);
+        assert_int_equal(fsm_settings(fsm)->voters_wanted, 3);
+    }
+    assert_int_equal(world_voters(&world, (unsigned)world_leader(&world)), 3);
+    world_deinit(&world);
+}
+
+static void test_replica__a_birth_that_breaks_a_rule_is_refused(void **state)
+{
+    (void)state;
+    struct world world;
+    world_init(&world, 1, 12);
+    world_boot(&world, 0);
+    struct replica *replica = world.nodes[0].replica;
+    uint8_t random[40] = {1};
+    static const uint64_t wrong[] = {2, 4, 6, 7, UINT64_MAX, ((uint64_t)1 << 32) + 3};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(replica_init_cluster(replica, 1, wrong[i], random), STATUS_INVALID);
+    }
+    assert_int_equal(replica_init_cluster(replica, TOKEN_FLOOR_MAX + 1, 1, random),
+                     STATUS_INVALID);
+    struct replica_view view;
+    replica_view(replica, &view);
+    assert_int_equal(view.state, REPLICA_STATE_EMPTY);
+    world.voters_born = 5;
+    world_init_cluster(&world, 0);
+    assert_true(world_run_until(&world, world_has_leader, 100));
+    assert_int_equal(fsm_settings(replica_fsm(replica))->voters_wanted, 5);
     world_deinit(&world);
 }
 
@@ -753,6 +799,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_replica__a_cluster_of_one_is_born_and_serves),
+        cmocka_unit_test(test_replica__the_table_says_how_many_voters_are_wanted),
+        cmocka_unit_test(test_replica__a_birth_that_breaks_a_rule_is_refused),
         cmocka_unit_test(test_replica__an_idle_cluster_appends_nothing),
         cmocka_unit_test(test_replica__one_voter_becomes_three_and_further_nodes_stay_spares),
         cmocka_unit_test(test_replica__two_nodes_stay_one_voter_and_a_standby),

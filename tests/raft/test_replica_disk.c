@@ -227,7 +227,7 @@ static void test_replica_disk__a_cluster_of_one_restarts_where_it_stopped(void *
     struct replica_view view;
     replica_view(node.replica, &view);
     assert_int_equal(view.state, REPLICA_STATE_EMPTY);
-    assert_int_equal(replica_init_cluster(node.replica, 123456789, RANDOM), STATUS_OK);
+    assert_int_equal(replica_init_cluster(node.replica, 123456789, 5, RANDOM), STATUS_OK);
     node_wait_serving(&node);
     for (unsigned i = 0; i < 20; i++) {
         node_open_origin(&node, i + 1);
@@ -236,6 +236,7 @@ static void test_replica_disk__a_cluster_of_one_restarts_where_it_stopped(void *
     uint64_t digest = fsm_digest(replica_fsm(node.replica));
     uint64_t token = fsm_token(replica_fsm(node.replica));
     assert_true(token >= 123456789);
+    assert_int_equal(fsm_settings(replica_fsm(node.replica))->voters_wanted, 5);
     uint64_t node_id = view.node_id;
     uint64_t index = fsm_index(replica_fsm(node.replica));
     node_close(&node);
@@ -250,6 +251,7 @@ static void test_replica_disk__a_cluster_of_one_restarts_where_it_stopped(void *
         /* The barrier of each start moves the index and nothing else. */
         assert_int_equal(fsm_index(replica_fsm(node.replica)), index + round + 1);
         assert_int_equal(fsm_token(replica_fsm(node.replica)), token);
+        assert_int_equal(fsm_settings(replica_fsm(node.replica))->voters_wanted, 5);
         struct fsm_stats stats;
         fsm_stats(replica_fsm(node.replica), &stats);
         assert_int_equal(stats.origins, 20);
@@ -282,7 +284,7 @@ static void test_replica_disk__an_interrupted_birth_is_finished(void **state)
     const char *dir = *state;
     struct node node;
     assert_int_equal(node_open(&node, dir), STATUS_OK);
-    assert_int_equal(replica_init_cluster(node.replica, 1000, RANDOM), STATUS_OK);
+    assert_int_equal(replica_init_cluster(node.replica, 1000, 0, RANDOM), STATUS_OK);
     node_close(&node);
     char path[512];
     (void)snprintf(path, sizeof path, "%s/raft", dir);
@@ -326,7 +328,7 @@ static void test_replica_disk__survives_a_kill_in_the_middle(void **state)
     const char *dir = *state;
     struct node node;
     assert_int_equal(node_open(&node, dir), STATUS_OK);
-    assert_int_equal(replica_init_cluster(node.replica, 1000, RANDOM), STATUS_OK);
+    assert_int_equal(replica_init_cluster(node.replica, 1000, 0, RANDOM), STATUS_OK);
     node_wait_serving(&node);
     node_close(&node);
     uint64_t expected = 0;

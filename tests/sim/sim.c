@@ -396,7 +396,7 @@ static void form(struct sim *sim)
     for (unsigned i = 0; i < sizeof random; i++) {
         random[i] = (uint8_t)rng_next(&sim->rng);
     }
-    CHECK(replica_init_cluster(first->replica, 1000000, random) == STATUS_OK);
+    CHECK(replica_init_cluster(first->replica, 1000000, 0, random) == STATUS_OK);
     replica_view(first->replica, &first->view);
     first->node_id = first->view.node_id;
     first->identity = first->view.identity;
