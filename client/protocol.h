@@ -140,8 +140,9 @@ enum proto_verdict {
 };
 enum proto_verdict proto_scan(struct slice bytes, size_t *out_len);
 
-/* The same for a message that arrives in pieces; each call goes on where the last one ended. `bytes`
- * is all that is there from the message's beginning. After WHOLE it is ready for the next one. */
+/* The same for a message that arrives in pieces; each call goes on where the last one ended.
+ * `bytes` is all that is there from the message's beginning. After WHOLE it is ready for the next
+ * one. */
 struct proto_scanner {
     struct mp_scanner object;
     bool begun;

@@ -209,6 +209,9 @@ static void format_field(const struct log_field *field, struct buf *out)
     case LOG_FIELD_KIND_I64:
         (void)snprintf(number, sizeof number, "%" PRId64, field->signed_number);
         break;
+    case LOG_FIELD_KIND_ID:
+        (void)snprintf(number, sizeof number, "%016" PRIx64, field->number);
+        break;
     }
     append_text(out, number);
 }

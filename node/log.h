@@ -35,6 +35,7 @@ enum log_field_kind {
     LOG_FIELD_KIND_TEXT,
     LOG_FIELD_KIND_U64,
     LOG_FIELD_KIND_I64,
+    LOG_FIELD_KIND_ID, /* 16 hexadecimal digits, as ids are shown everywhere */
 };
 
 /* A named value. The name is a static word of [a-z0-9_]; the text is borrowed during the call. */
@@ -60,6 +61,11 @@ static inline struct log_field log_bytes(const char *name, struct slice bytes)
 static inline struct log_field log_u64(const char *name, uint64_t number)
 {
     return (struct log_field){.name = name, .kind = LOG_FIELD_KIND_U64, .number = number};
+}
+
+static inline struct log_field log_id(const char *name, uint64_t id)
+{
+    return (struct log_field){.name = name, .kind = LOG_FIELD_KIND_ID, .number = id};
 }
 
 static inline struct log_field log_i64(const char *name, int64_t number)

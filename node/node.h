@@ -15,7 +15,7 @@ struct node;
 enum node_exit {
     NODE_EXIT_STOPPED = 0,
     NODE_EXIT_CONFIG = 2,  /* bad configuration; nothing was touched */
-    NODE_EXIT_REFUSED = 3, /* must not run as it is: directory in use, damaged, of another version */
+    NODE_EXIT_REFUSED = 3, /* must not run as it is: directory in use, damaged, another version */
     NODE_EXIT_FAILED = 4,  /* fail-stop: the disk or the state can't be trusted any more */
 };
 

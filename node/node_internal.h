@@ -48,6 +48,22 @@ struct node {
     struct replica_view view; /* as of the last on_view, to log what changed */
 };
 
+/* node.c: tell the dispatcher of a stall before the input that waited in it is judged. */
+void node_tell_stall(struct node *node);
+
+/* node_cluster.c: links, peers, joining, birth. */
+void node_read_peers(struct node *node);
+void node_save_peers(struct node *node);
+struct link_callbacks node_link_callbacks(struct node *node);
+struct service_node node_service_node(struct node *node);
+
+/* Tell links who we are; while we belong to no cluster, look for one where seeds were given. */
+void node_announce_self(struct node *node);
+void node_ask_to_be_admitted(struct node *node);
+
+/* What the token counter of a new cluster is raised to; 0 where the wall clock can't be right. */
+uint64_t node_token_floor_by_wall_clock(void);
+
 /* node_report.c: what a node says of itself. */
 void node_report_hello(void *ctx, struct fields *out_fields);
 void node_report_status(void *ctx, struct fields *out_fields);

@@ -17,6 +17,15 @@ struct census {
     unsigned standbys;
 };
 
+struct metric_row {
+    const char *name;
+    uint64_t value;
+};
+
+static void add_metrics(const struct metric_row *rows, size_t count, struct fields *out);
+static void add_traffic_metrics(const struct node *node, struct fields *out);
+static void add_request_metrics(const struct node *node, struct fields *out);
+static void add_raft_metrics(const struct node *node, struct fields *out);
 static void take_census(const struct node *node, const struct replica_view *view,
                         struct census *out_census);
 static void add_identity(const struct node *node, const struct replica_view *view,
@@ -68,74 +77,9 @@ void node_report_status(void *ctx, struct fields *out_fields)
 void node_report_metrics(void *ctx, struct fields *out_fields)
 {
     const struct node *node = ctx;
-    struct replica_stats raft;
-    replica_stats(node->replica, &raft);
-    struct dispatch_stats dispatch;
-    dispatch_stats(node->dispatch, &dispatch);
-    struct service_stats service;
-    service_stats(node->service, &service);
-    struct api_stats api;
-    api_stats(node->api, &api);
-    struct link_stats links;
-    link_stats(node->links, &links);
-    struct log_stats log;
-    log_stats(node->log, &log);
-    const struct {
-        const char *name;
-        uint64_t value;
-    } rows[] = {
-        {"tenure_api_connections", api.connections},
-        {"tenure_api_connections_accepted_total", api.connections_accepted},
-        {"tenure_api_connections_refused_total", api.connections_refused},
-        {"tenure_api_messages_total", api.messages},
-        {"tenure_api_messages_refused_total", api.refused},
-        {"tenure_api_input_bytes", api.input_len},
-        {"tenure_calls_total", service.calls},
-        {"tenure_calls_invalid_total", service.invalid},
-        {"tenure_calls_denied_total", service.denied},
-        {"tenure_calls_in_flight", service.in_flight},
-        {"tenure_calls_unknown_total", dispatch.calls_unknown},
-        {"tenure_calls_unavailable_total", dispatch.calls_unavailable},
-        {"tenure_forwards_sent_total", dispatch.forwards_sent},
-        {"tenure_forwards_received_total", dispatch.forwards_received},
-        {"tenure_forwards_refused_total", dispatch.forwards_refused},
-        {"tenure_resubmissions_total", dispatch.resubmissions},
-        {"tenure_settles_total", dispatch.settles},
-        {"tenure_settling", dispatch.settling},
-        {"tenure_origins_opened_total", dispatch.origins},
-        {"tenure_reads_total", dispatch.reads},
-        {"tenure_reads_waited_for_due_total", dispatch.reads_waited_due},
-        {"tenure_link_up", links.up},
-        {"tenure_link_accepted_total", links.accepted},
-        {"tenure_link_dialled_total", links.dialled},
-        {"tenure_link_refused_total", links.refused},
-        {"tenure_link_malformed_total", links.malformed},
-        {"tenure_link_frames_dropped_total", links.dropped},
-        {"tenure_link_sent_bytes_total", links.bytes_sent},
-        {"tenure_link_received_bytes_total", links.bytes_received},
-        {"tenure_raft_entries_appended_total", raft.entries_appended},
-        {"tenure_raft_entries_applied_total", raft.entries_applied},
-        {"tenure_raft_commands_applied_total", raft.commands_applied},
-        {"tenure_raft_stamps_total", raft.stamps},
-        {"tenure_raft_read_rounds_total", raft.read_rounds},
-        {"tenure_raft_snapshots_taken_total", raft.snapshots_taken},
-        {"tenure_raft_snapshots_sent_total", raft.snapshots_sent},
-        {"tenure_raft_snapshots_installed_total", raft.snapshots_installed},
-        {"tenure_raft_elections_won_total", raft.elections},
-        {"tenure_raft_messages_sent_total", raft.messages_sent},
-        {"tenure_raft_messages_received_total", raft.messages_received},
-        {"tenure_raft_messages_refused_total", raft.messages_refused},
-        {"tenure_raft_guard_cures_total", raft.guard_cures},
-        {"tenure_raft_batch_commands_max", raft.batch_len_max},
-        {"tenure_disk_write_last_us", raft.disk_write_last_us},
-        {"tenure_disk_write_max_us", raft.disk_write_max_us},
-        {"tenure_log_lines_total", log.lines},
-        {"tenure_log_lines_suppressed_total", log.suppressed},
-        {"tenure_log_lines_dropped_total", log.dropped},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        fields_add_u64(out_fields, rows[i].name, rows[i].value);
-    }
+    add_traffic_metrics(node, out_fields);
+    add_request_metrics(node, out_fields);
+    add_raft_metrics(node, out_fields);
 }
 
 void node_report_members(void *ctx, struct fields *out_fields, uint32_t *out_row_len)
@@ -171,6 +115,94 @@ const char *node_role_name(enum replica_member_role role)
         return "voter";
     }
     return "none";
+}
+
+static void add_metrics(const struct metric_row *rows, size_t count, struct fields *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        fields_add_u64(out, rows[i].name, rows[i].value);
+    }
+}
+
+static void add_traffic_metrics(const struct node *node, struct fields *out)
+{
+    struct api_stats api;
+    api_stats(node->api, &api);
+    struct link_stats links;
+    link_stats(node->links, &links);
+    struct log_stats log;
+    log_stats(node->log, &log);
+    const struct metric_row rows[] = {
+        {"tenure_api_connections", api.connections},
+        {"tenure_api_connections_accepted_total", api.connections_accepted},
+        {"tenure_api_connections_refused_total", api.connections_refused},
+        {"tenure_api_messages_total", api.messages},
+        {"tenure_api_messages_refused_total", api.refused},
+        {"tenure_api_input_bytes", api.input_len},
+        {"tenure_link_up", links.up},
+        {"tenure_link_accepted_total", links.accepted},
+        {"tenure_link_dialled_total", links.dialled},
+        {"tenure_link_refused_total", links.refused},
+        {"tenure_link_malformed_total", links.malformed},
+        {"tenure_link_frames_dropped_total", links.dropped},
+        {"tenure_link_sent_bytes_total", links.bytes_sent},
+        {"tenure_link_received_bytes_total", links.bytes_received},
+        {"tenure_log_lines_total", log.lines},
+        {"tenure_log_lines_suppressed_total", log.suppressed},
+        {"tenure_log_lines_dropped_total", log.dropped},
+    };
+    add_metrics(rows, sizeof rows / sizeof rows[0], out);
+}
+
+static void add_request_metrics(const struct node *node, struct fields *out)
+{
+    struct service_stats service;
+    service_stats(node->service, &service);
+    struct dispatch_stats dispatch;
+    dispatch_stats(node->dispatch, &dispatch);
+    const struct metric_row rows[] = {
+        {"tenure_calls_total", service.calls},
+        {"tenure_calls_invalid_total", service.invalid},
+        {"tenure_calls_denied_total", service.denied},
+        {"tenure_calls_in_flight", service.in_flight},
+        {"tenure_calls_unknown_total", dispatch.calls_unknown},
+        {"tenure_calls_unavailable_total", dispatch.calls_unavailable},
+        {"tenure_forwards_sent_total", dispatch.forwards_sent},
+        {"tenure_forwards_received_total", dispatch.forwards_received},
+        {"tenure_forwards_refused_total", dispatch.forwards_refused},
+        {"tenure_resubmissions_total", dispatch.resubmissions},
+        {"tenure_settles_total", dispatch.settles},
+        {"tenure_settling", dispatch.settling},
+        {"tenure_origins_opened_total", dispatch.origins},
+        {"tenure_reads_total", dispatch.reads},
+        {"tenure_reads_waited_for_due_total", dispatch.reads_waited_due},
+    };
+    add_metrics(rows, sizeof rows / sizeof rows[0], out);
+}
+
+static void add_raft_metrics(const struct node *node, struct fields *out)
+{
+    struct replica_stats raft;
+    replica_stats(node->replica, &raft);
+    const struct metric_row rows[] = {
+        {"tenure_raft_entries_appended_total", raft.entries_appended},
+        {"tenure_raft_entries_applied_total", raft.entries_applied},
+        {"tenure_raft_commands_applied_total", raft.commands_applied},
+        {"tenure_raft_stamps_total", raft.stamps},
+        {"tenure_raft_read_rounds_total", raft.read_rounds},
+        {"tenure_raft_snapshots_taken_total", raft.snapshots_taken},
+        {"tenure_raft_snapshots_sent_total", raft.snapshots_sent},
+        {"tenure_raft_snapshots_installed_total", raft.snapshots_installed},
+        {"tenure_raft_elections_won_total", raft.elections},
+        {"tenure_raft_messages_sent_total", raft.messages_sent},
+        {"tenure_raft_messages_received_total", raft.messages_received},
+        {"tenure_raft_messages_refused_total", raft.messages_refused},
+        {"tenure_raft_guard_cures_total", raft.guard_cures},
+        {"tenure_raft_batch_commands_max", raft.batch_len_max},
+        {"tenure_disk_write_last_us", raft.disk_write_last_us},
+        {"tenure_disk_write_max_us", raft.disk_write_max_us},
+    };
+    add_metrics(rows, sizeof rows / sizeof rows[0], out);
 }
 
 static void take_census(const struct node *node, const struct replica_view *view,

@@ -1,8 +1,8 @@
 /* Which nodes are known and where they are reached, and the file that remembers it.
  *
- * A node's id never changes, its address may. The address that a node says of itself on its own link
- * counts; what others say of it only fills a gap. The file is a hint and no more: without it a node
- * needs one seed, with it it finds its cluster again by itself. Pure: text in, text out. */
+ * A node's id never changes, its address may. The address that a node says of itself on its own
+ * link counts; what others say of it only fills a gap. The file is a hint and no more: without it a
+ * node needs one seed, with it it finds its cluster again by itself. Pure: text in, text out. */
 #ifndef NODE_PEERS_H_
 #define NODE_PEERS_H_
 

@@ -1,7 +1,7 @@
 /* The seam between a node and its peers: typed frames to a node id, best effort.
  *
- * node/link implements it with connections, the simulator with a network that delays, drops, doubles
- * and cuts. Order is kept per peer while a link lives; nothing else is promised. */
+ * node/link implements it with connections, the simulator with a network that delays, drops,
+ * doubles and cuts. Order is kept per peer while a link lives; nothing else is promised. */
 #ifndef NODE_TRANSPORT_H_
 #define NODE_TRANSPORT_H_
 

@@ -55,8 +55,8 @@ enum mp_scan_verdict mp_scanner_look(struct mp_scanner *scanner, struct slice by
     }
 }
 
-/* One object: its lead byte, what belongs to it, and for a container that it is open now. WHOLE when
- * it was taken; MORE leaves the scanner before it. */
+/* One object: its lead byte, what belongs to it, and for a container that it is open now. WHOLE
+ * when it was taken; MORE leaves the scanner before it. */
 static enum mp_scan_verdict step(struct mp_scanner *scanner, struct slice bytes)
 {
     size_t at = scanner->at;

@@ -88,7 +88,8 @@ int main(int argc, char **argv)
 {
     struct load *load = calloc(1, sizeof *load);
     if (argc != 5 || load == NULL) {
-        (void)fprintf(stderr, "usage: bench_load WORKLOAD CONNECTIONS SECONDS SOCKET[,SOCKET...]\n");
+        (void)fprintf(stderr,
+                      "usage: bench_load WORKLOAD CONNECTIONS SECONDS SOCKET[,SOCKET...]\n");
         return 2;
     }
     unsigned workload = 0;

@@ -169,12 +169,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void pause_node(struct sim_node *node)
-{
-    node->paused = true;
-    node->paused_ns = node->sim->clock.now_ns;
-}
-
 static void test_dispatch__every_kind_of_node_serves(void **state)
 {
     struct sim *sim = *state;
@@ -228,7 +222,7 @@ static void test_dispatch__ready_is_said_by_all_and_taken_back(void **state)
     struct sim_node *follower = follower_of(sim);
     for (unsigned i = 0; i < 3; i++) {
         if (&sim->nodes[i] != follower) {
-            pause_node(&sim->nodes[i]);
+            sim_pause(&sim->nodes[i]);
         }
     }
     run(sim, 3000);
@@ -323,7 +317,7 @@ static void test_dispatch__unknown_is_settled_by_the_next_leader(void **state)
     struct call call = of_key(PROTO_METHOD_TAKE, "k", "me");
     call.asked.op.keys = &call.item;
     call.asked.op.key_count = 1;
-    pause_node(old); /* before it can answer */
+    sim_pause(old); /* before it can answer */
     submit(&call, follower, 100);
     finish(&call);
     assert_int_equal(call.status, STATUS_UNKNOWN);
@@ -347,7 +341,7 @@ static void test_dispatch__f9_a_paused_leader_shows_nothing_old(void **state)
     struct sim_node *old = leader_of(sim);
     struct sim_node *follower = follower_of(sim);
     (void)ask(old, PROTO_METHOD_TAKE, "k", "first");
-    pause_node(old);
+    sim_pause(old);
     run(sim, 1500);
     assert_int_equal(ask(follower, PROTO_METHOD_TAKE, "k", "second").outcome,
                      OUTCOME_KIND_GRANTED);
@@ -376,7 +370,7 @@ static void test_dispatch__a_forward_that_waited_in_a_stall_is_not_done(void **s
     /* All are paused but one, so that nobody else is elected meanwhile. */
     for (unsigned i = 0; i < 3; i++) {
         if (&sim->nodes[i] != follower) {
-            pause_node(&sim->nodes[i]);
+            sim_pause(&sim->nodes[i]);
         }
     }
     struct call call = of_key(PROTO_METHOD_TAKE, "k", "me");
@@ -473,7 +467,7 @@ static void test_dispatch__drain_ends_at_its_deadline(void **state)
     struct sim_node *node = follower_of(sim);
     for (unsigned i = 0; i < 3; i++) {
         if (&sim->nodes[i] != node) {
-            pause_node(&sim->nodes[i]);
+            sim_pause(&sim->nodes[i]);
         }
     }
     struct call call = of_key(PROTO_METHOD_TAKE, "k", "me");

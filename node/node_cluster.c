@@ -1,0 +1,419 @@
+/* A node among others: its links, the peers that it knows, joining, and the birth of a cluster.
+ *
+ * Joining: a node with seeds and an empty directory dials them; the first that answers says which
+ * cluster it is (on_cluster_met). The node draws its id, writes both down, and from then on asks
+ * whoever leads to add it, until a leader says that it is a member. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "fsm/base/check.h"
+#include "fsm/base/units.h"
+#include "node/node_internal.h"
+#include "node/peer_frame.h"
+
+#define PATH_LEN (CONFIG_PATH_LEN_MAX + 16u)
+
+static void data_path(const struct node *node, const char *name, char *out_path);
+static void on_peers_unsaved(void *ctx, int error);
+static void learn_peer(struct node *node, uint64_t peer_id, const char *address, bool itself);
+static void send_peers(struct node *node, uint64_t peer_id);
+static void broadcast_peers(struct node *node);
+static void on_peers_frame(struct node *node, struct slice payload);
+static void on_admit_frame(struct node *node, uint64_t peer_id, struct slice payload);
+static void on_admit_reply_frame(struct node *node, struct slice payload);
+static void admit_reply(struct node *node, uint64_t peer_id, enum status status);
+static void on_admitted(void *ctx, enum status status);
+
+/* --- the peers file */
+
+static void data_path(const struct node *node, const char *name, char *out_path)
+{
+    (void)snprintf(out_path, PATH_LEN, "%s/%s", node->config.data, name);
+}
+
+void node_read_peers(struct node *node)
+{
+    char path[PATH_LEN];
+    data_path(node, "peers", path);
+    node->peers_file = small_file_create(node->loop, path, on_peers_unsaved, node);
+    struct buf text;
+    buf_init(&text, PEERS_FILE_LEN_MAX);
+    bool absent = false;
+    enum status st = small_file_read(path, &text, &absent);
+    if (st == STATUS_OK) {
+        st = peers_decode(&node->peers, buf_slice(&text));
+    }
+    if (st != STATUS_OK && !absent) {
+        LOG_EVENT(node->log, LOG_LEVEL_WARN, "peers_file_unread", log_text("path", path),
+                  log_text("status", status_name(st)));
+    }
+    buf_deinit(&text);
+}
+
+void node_save_peers(struct node *node)
+{
+    (void)snprintf(node->peers.self_address, sizeof node->peers.self_address, "%s",
+                   links_address(node->links));
+    struct buf text;
+    buf_init(&text, PEERS_FILE_LEN_MAX);
+    peers_encode(&node->peers, &text);
+    small_file_write(node->peers_file, buf_slice(&text));
+    buf_deinit(&text);
+    node->peers_unsaved = false;
+}
+
+static void on_peers_unsaved(void *ctx, int error)
+{
+    struct node *node = ctx;
+    node->peers_unsaved = true; /* the next upkeep tries again */
+    LOG_EVENT(node->log, LOG_LEVEL_WARN, "peers_file_unwritten",
+              log_text("why", strerror(error)));
+}
+/* --- links */
+
+static void on_link_up(void *ctx, uint64_t peer_id)
+{
+    struct node *node = ctx;
+    const char *address = links_peer_address(node->links, peer_id);
+    LOG_EVENT(node->log, LOG_LEVEL_INFO, "link_up", log_id("peer", peer_id),
+              log_text("address", address));
+    if (address != NULL) {
+        learn_peer(node, peer_id, address, true);
+    }
+    dispatch_peer_up(node->dispatch, peer_id, loop_now_ns(node->loop));
+    send_peers(node, peer_id);
+}
+
+static void on_link_down(void *ctx, uint64_t peer_id)
+{
+    struct node *node = ctx;
+    LOG_EVENT(node->log, LOG_LEVEL_WARN, "link_down", log_id("peer", peer_id));
+    if (node->phase != NODE_PHASE_CLOSING) {
+        dispatch_peer_down(node->dispatch, peer_id, loop_now_ns(node->loop));
+    }
+}
+
+static void on_link_silent(void *ctx, uint64_t peer_id)
+{
+    struct node *node = ctx;
+    if (node->phase != NODE_PHASE_CLOSING) {
+        dispatch_peer_silent(node->dispatch, peer_id, loop_now_ns(node->loop));
+    }
+}
+
+static void on_frame(void *ctx, uint64_t peer_id, enum frame_type type, struct slice payload)
+{
+    struct node *node = ctx;
+    if (node->phase == NODE_PHASE_CLOSING || node->failed) {
+        return;
+    }
+    if (type == FRAME_TYPE_PEERS) {
+        on_peers_frame(node, payload);
+    } else if (type == FRAME_TYPE_ADMIT) {
+        on_admit_frame(node, peer_id, payload);
+    } else if (type == FRAME_TYPE_ADMIT_REPLY) {
+        on_admit_reply_frame(node, payload);
+    } else {
+        node_tell_stall(node); /* before what waited in it is judged */
+        dispatch_receive(node->dispatch, peer_id, type, payload, loop_now_ns(node->loop));
+    }
+}
+
+static void on_cluster_met(void *ctx, const struct cluster_identity *identity, uint64_t peer_id,
+                           const char *address)
+{
+    struct node *node = ctx;
+    struct replica_view view;
+    replica_view(node->replica, &view);
+    if (view.state != REPLICA_STATE_EMPTY || node->config.join_count == 0 ||
+        node->phase != NODE_PHASE_RUNNING) {
+        return;
+    }
+    uint64_t node_id = 0;
+    while (node_id == 0) {
+        if (getrandom(&node_id, sizeof node_id, 0) != (ssize_t)sizeof node_id) {
+            return;
+        }
+    }
+    enum status st = replica_join_cluster(node->replica, identity, node_id);
+    LOG_EVENT(node->log, st == STATUS_OK ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "joining",
+              log_id("node_id", node_id), log_id("seed", peer_id), log_text("address", address),
+              log_text("status", status_name(st)));
+    if (st == STATUS_OK) {
+        learn_peer(node, peer_id, address, true);
+        node_announce_self(node);
+    }
+}
+
+static void on_link_refused(void *ctx, const char *address, const char *why)
+{
+    struct node *node = ctx;
+    LOG_EVENT(node->log, LOG_LEVEL_WARN, "link_refused", log_text("address", address),
+              log_text("why", why));
+}
+
+struct link_callbacks node_link_callbacks(struct node *node)
+{
+    return (struct link_callbacks){
+        .ctx = node,
+        .on_up = on_link_up,
+        .on_down = on_link_down,
+        .on_silent = on_link_silent,
+        .on_frame = on_frame,
+        .on_cluster_met = on_cluster_met,
+        .on_refused = on_link_refused,
+    };
+}
+
+/* Tell links who we are; while we belong to no cluster, look for one where seeds were given. */
+void node_announce_self(struct node *node)
+{
+    struct replica_view view;
+    replica_view(node->replica, &view);
+    struct link_self self = {0};
+    if (view.state == REPLICA_STATE_RUNNING) {
+        self.node_id = view.node_id;
+        self.identity = view.identity;
+        links_clear_seeds(node->links);
+    }
+    (void)snprintf(self.address, sizeof self.address, "%s", links_address(node->links));
+    links_set_self(node->links, &self);
+    /* A member whose peers all moved finds them through its seeds again. */
+    for (unsigned i = 0; i < node->config.join_count; i++) {
+        if (view.state != REPLICA_STATE_RUNNING || node->peers.count == 0) {
+            links_add_seed(node->links, node->config.join[i]);
+        }
+    }
+}
+
+/* --- peers and joining */
+
+static void learn_peer(struct node *node, uint64_t peer_id, const char *address, bool itself)
+{
+    struct replica_view view;
+    replica_view(node->replica, &view);
+    if (peer_id == view.node_id ||
+        !peers_learn(&node->peers, peer_id, slice_text(address), itself)) {
+        return;
+    }
+    links_add_peer(node->links, peer_id, address);
+    node->peers_unsaved = true;
+    loop_timer_set(node->upkeep, loop_now_ns(node->loop));
+    broadcast_peers(node);
+}
+
+static void send_peers(struct node *node, uint64_t peer_id)
+{
+    struct frame_peer *known = calloc(PEERS_MAX, sizeof *known);
+    CHECK(known != NULL);
+    for (uint32_t i = 0; i < node->peers.count; i++) {
+        known[i].id = node->peers.items[i].id;
+        known[i].address = slice_text(node->peers.items[i].address);
+    }
+    struct buf payload;
+    buf_init(&payload, FRAME_LEN_MAX);
+    frame_peers_encode(known, node->peers.count, &payload);
+    struct transport transport = links_transport(node->links);
+    (void)transport.send(transport.ctx, peer_id, FRAME_TYPE_PEERS, false, buf_slice(&payload));
+    buf_deinit(&payload);
+    free(known);
+}
+
+static void broadcast_peers(struct node *node)
+{
+    for (uint32_t i = 0; i < node->peers.count; i++) {
+        if (links_peer_up(node->links, node->peers.items[i].id)) {
+            send_peers(node, node->peers.items[i].id);
+        }
+    }
+}
+
+static void on_peers_frame(struct node *node, struct slice payload)
+{
+    struct frame_peer *told = calloc(PEERS_MAX, sizeof *told);
+    CHECK(told != NULL);
+    uint32_t count = 0;
+    if (frame_peers_decode(payload, PEERS_MAX, told, &count) != STATUS_OK) {
+        count = 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        char address[PEER_ADDRESS_LEN_MAX];
+        if (told[i].address.len < sizeof address) {
+            memcpy(address, told[i].address.base, told[i].address.len);
+            address[told[i].address.len] = '\0';
+            learn_peer(node, told[i].id, address, false);
+        }
+    }
+    free(told);
+}
+
+void node_ask_to_be_admitted(struct node *node)
+{
+    struct dispatch_view known;
+    dispatch_view(node->dispatch, &known);
+    struct replica_view view;
+    replica_view(node->replica, &view);
+    struct frame_admit admit = {
+        .node_id = view.node_id,
+        .address = slice_text(links_address(node->links)),
+    };
+    struct buf payload;
+    buf_init(&payload, FRAME_LEN_MAX);
+    frame_admit_encode(&admit, &payload);
+    struct transport transport = links_transport(node->links);
+    for (uint32_t i = 0; i < node->peers.count; i++) {
+        uint64_t id = node->peers.items[i].id;
+        /* Whoever does not lead says who does, so asking everybody finds the leader. */
+        if (known.leader_id == 0 || known.leader_id == id) {
+            (void)transport.send(transport.ctx, id, FRAME_TYPE_ADMIT, false, buf_slice(&payload));
+        }
+    }
+    buf_deinit(&payload);
+}
+
+/* Who waits for an admission to be carried out. */
+struct admission {
+    struct node *node;
+    uint64_t peer_id;
+};
+
+static void on_admit_frame(struct node *node, uint64_t peer_id, struct slice payload)
+{
+    struct frame_admit admit;
+    /* A node speaks for itself only. */
+    if (frame_admit_decode(payload, &admit) != STATUS_OK || admit.node_id != peer_id) {
+        return;
+    }
+    struct replica_view view;
+    replica_view(node->replica, &view);
+    if (!view.leader) {
+        admit_reply(node, peer_id, STATUS_NOT_LEADER);
+        return;
+    }
+    struct admission *admission = calloc(1, sizeof *admission);
+    CHECK(admission != NULL);
+    *admission = (struct admission){.node = node, .peer_id = peer_id};
+    enum status st = replica_admit(node->replica, peer_id, on_admitted, admission);
+    if (st != STATUS_OK) {
+        free(admission);
+        admit_reply(node, peer_id, st);
+    }
+}
+
+static void on_admitted(void *ctx, enum status status)
+{
+    struct admission *admission = ctx;
+    LOG_EVENT(admission->node->log, LOG_LEVEL_INFO, "admitted",
+              log_id("peer", admission->peer_id), log_text("status", status_name(status)));
+    admit_reply(admission->node, admission->peer_id, status);
+    free(admission);
+}
+
+static void admit_reply(struct node *node, uint64_t peer_id, enum status status)
+{
+    struct replica_view view;
+    replica_view(node->replica, &view);
+    const struct peer *leader = peers_find(&node->peers, view.leader_id);
+    struct frame_admit_reply reply = {
+        .status = status,
+        .leader_id = view.leader_id,
+        .address = leader == NULL ? (struct slice){0} : slice_text(leader->address),
+    };
+    struct buf payload;
+    buf_init(&payload, FRAME_LEN_MAX);
+    frame_admit_reply_encode(&reply, &payload);
+    struct transport transport = links_transport(node->links);
+    (void)transport.send(transport.ctx, peer_id, FRAME_TYPE_ADMIT_REPLY, false,
+                         buf_slice(&payload));
+    buf_deinit(&payload);
+}
+
+static void on_admit_reply_frame(struct node *node, struct slice payload)
+{
+    struct frame_admit_reply reply;
+    if (frame_admit_reply_decode(payload, &reply) != STATUS_OK) {
+        return;
+    }
+    if (reply.status == STATUS_OK) {
+        node->admitted = true;
+        return;
+    }
+    if (reply.leader_id != 0 && reply.address.len > 0 &&
+        reply.address.len < PEER_ADDRESS_LEN_MAX) {
+        char address[PEER_ADDRESS_LEN_MAX];
+        memcpy(address, reply.address.base, reply.address.len);
+        address[reply.address.len] = '\0';
+        learn_peer(node, reply.leader_id, address, false);
+    }
+}
+
+/* --- administration */
+
+/* What the token counter of a new cluster is raised to; 0 where the wall clock can't be right. */
+uint64_t node_token_floor_by_wall_clock(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    uint64_t seconds = t.tv_sec < 0 ? 0 : (uint64_t)t.tv_sec;
+    if (seconds < TENURE_BUILD_UNIX_S) {
+        return 0;
+    }
+    return (seconds * MS_PER_S + (uint64_t)t.tv_nsec / NS_PER_MS) * 1024;
+}
+
+static enum status on_cluster_init(void *ctx, const struct proto_request *request,
+                                   const char **out_detail)
+{
+    struct node *node = ctx;
+    struct replica_view view;
+    replica_view(node->replica, &view);
+    if (view.state == REPLICA_STATE_RUNNING) {
+        return STATUS_OK; /* already so; the reply says which cluster */
+    }
+    if (node->config.join_count > 0) {
+        *out_detail = "this node was told to join a cluster (--join)";
+        return STATUS_INCOMPATIBLE;
+    }
+    uint64_t floor =
+        request->has_token_floor ? request->token_floor : node_token_floor_by_wall_clock();
+    if (floor == 0) {
+        *out_detail = "the wall clock lies before this build's date; set it, or give --token-floor";
+        return STATUS_INCOMPATIBLE;
+    }
+    uint8_t random[40];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        *out_detail = "the kernel gave no random bytes";
+        return STATUS_IO;
+    }
+    enum status st = replica_init_cluster(node->replica, floor, request->voters_wanted, random);
+    if (st == STATUS_OK) {
+        node_announce_self(node);
+        replica_view(node->replica, &view);
+        LOG_EVENT(node->log, LOG_LEVEL_INFO, "cluster_born", log_id("node_id", view.node_id));
+    }
+    return st;
+}
+
+static enum status on_transfer(void *ctx, uint64_t node_id,
+                               void (*cb)(void *call, enum status status), void *call)
+{
+    struct node *node = ctx;
+    return replica_transfer(node->replica, node_id, cb, call);
+}
+
+struct service_node node_service_node(struct node *node)
+{
+    return (struct service_node){
+        .ctx = node,
+        .status = node_report_status,
+        .metrics = node_report_metrics,
+        .members = node_report_members,
+        .hello = node_report_hello,
+        .cluster_init = on_cluster_init,
+        .transfer = on_transfer,
+    };
+}
