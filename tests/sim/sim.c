@@ -14,6 +14,7 @@
 #define LATENCY_NS_MIN 50000u
 #define LATENCY_NS_SPREAD 300000u
 #define LINK_NS 1000000u
+#define SILENT_MS 300u /* node/link tells it after so long */
 #define REST_S_MAX 30u
 #define FORM_MS_MAX 20000u
 
@@ -25,6 +26,7 @@ enum event_kind {
     EVENT_TIMER,
     EVENT_LINK_UP,
     EVENT_LINK_DOWN,
+    EVENT_LINK_SILENT,
 };
 
 struct event {
@@ -247,6 +249,12 @@ static void handle(struct event *event)
         }
         node->link_up[event->peer] = false;
         dispatch_peer_down(node->dispatch, peer->node_id, now_ns);
+        break;
+    case EVENT_LINK_SILENT:
+        if (!node->link_up[event->peer] || !peer->paused) {
+            return;
+        }
+        dispatch_peer_silent(node->dispatch, peer->node_id, now_ns);
         break;
     }
     sim_turn_soon(node);
@@ -627,8 +635,7 @@ static void stop_leader(void *arg)
         CHECK(closed);
         forget(node);
     } else {
-        node->paused = true;
-        node->paused_ns = sim->clock.now_ns;
+        sim_pause(node);
     }
     fake_clock_schedule(&sim->clock,
                         sim->clock.now_ns + (100 + rng_below(&sim->rng, 1900)) * SIM_MS,
@@ -648,6 +655,20 @@ static void start_again(void *arg)
     }
     if (node->paused) {
         sim_resume(node);
+    }
+}
+
+void sim_pause(struct sim_node *node)
+{
+    struct sim *sim = node->sim;
+    node->paused = true;
+    node->paused_ns = sim->clock.now_ns;
+    for (unsigned i = 0; i < sim->config.nodes; i++) {
+        if (i != node->idx && sim->nodes[i].replica != NULL) {
+            struct event *event = event_new(&sim->nodes[i], EVENT_LINK_SILENT);
+            event->peer = node->idx;
+            event_schedule(event, sim->clock.now_ns + SILENT_MS * SIM_MS);
+        }
     }
 }
 

@@ -106,6 +106,9 @@ void sim_note(struct sim *sim, const char *what, uint64_t a, uint64_t b);
 /* Run on the node at that time, unless it has died by then; later while it is paused. */
 void sim_at(struct sim_node *node, uint64_t at_ns, void (*run)(void *arg), void *arg);
 
+/* SIGSTOP: its peers hear nothing of it any more. */
+void sim_pause(struct sim_node *node);
+
 /* SIGCONT: everything that came meanwhile is read at once. */
 void sim_resume(struct sim_node *node);
 

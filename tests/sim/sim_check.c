@@ -27,6 +27,8 @@ struct key_history {
     size_t count;
     size_t cap;
     uint64_t token_max;
+    uint64_t belief_token;
+    uint64_t belief_until_ns;
 };
 
 /* Of each index: what the first node that applied it said. */
@@ -153,6 +155,15 @@ void sim_check_outcome(struct sim *sim, unsigned key, const char *owner,
     }
 }
 
+void sim_check_belief(struct sim *sim, unsigned key, uint64_t token, uint64_t until_ns)
+{
+    struct key_history *history = &sim->check->keys[key];
+    if (token == 0 || token >= history->belief_token) {
+        history->belief_token = token;
+        history->belief_until_ns = until_ns;
+    }
+}
+
 void sim_check_read(struct sim *sim, unsigned key, const struct proto_reply *reply, uint64_t floor)
 {
     struct sim_check *check = sim->check;
@@ -238,6 +249,12 @@ static void remember(struct sim *sim, const struct change *change)
         sim_fail(sim, "P5: k%u has token %llu at %llu, and had %llu before", key,
                  (unsigned long long)change->token, (unsigned long long)change->position.index,
                  (unsigned long long)history->token_max);
+    }
+    if (change->kind == CHANGE_KIND_EXPIRED && change->token == history->belief_token &&
+        sim->clock.now_ns < history->belief_until_ns) {
+        sim_fail(sim, "P3: k%u expired at %llu, %llu us before its holder gives it up", key,
+                 (unsigned long long)change->position.index,
+                 (unsigned long long)(history->belief_until_ns - sim->clock.now_ns) / 1000);
     }
     history->token_max = grant ? change->token : history->token_max;
     history->items = grown(history->items, &history->cap, history->count, sizeof *history->items);

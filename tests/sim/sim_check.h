@@ -5,6 +5,7 @@
  *
  *   P1   what each state machine holds passes its invariants (every 256 entries)
  *   P2   while a teardown marker stands nothing else is granted
+ *   P3   no lease expires before its holder's latest answered grant or renewal allows it to
  *   P5   each grant's token is larger than every earlier one of its key
  *   P6   a read shows what the history says at its index, and no read or write is answered from
  *        before something that had been answered when it was asked
@@ -29,6 +30,10 @@ uint64_t sim_check_floor(const struct sim *sim);
 /* A write of `owner` was answered with this outcome. */
 void sim_check_outcome(struct sim *sim, unsigned key, const char *owner,
                        const struct keyed_outcome *outcome, uint64_t floor);
+
+/* Its holder believes to have the key until then: 0.99 of the TTL after it asked. Token 0: it does
+ * not know what it has. */
+void sim_check_belief(struct sim *sim, unsigned key, uint64_t token, uint64_t until_ns);
 
 /* A read of one key was answered; view->key.base NULL: nobody has it. */
 void sim_check_read(struct sim *sim, unsigned key, const struct proto_reply *reply, uint64_t floor);

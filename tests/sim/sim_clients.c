@@ -17,6 +17,8 @@
 #define LATE_MS 100u
 #define SOCKET_NS 30000u
 #define PAUSE_NS_MAX 5000000u
+#define LEAVES_PER_MILLE 10u
+#define LEAVES_NS_MAX 3000000u
 
 struct sim_client {
     struct sim *sim;
@@ -45,6 +47,8 @@ struct sim_client {
 };
 
 static void next_call(void *arg);
+static void leave(void *arg);
+static void believe_nothing(struct sim_client *client);
 static void choose(struct sim_client *client);
 static void add_key(struct sim_client *client, unsigned key);
 static void on_done(struct dispatch_call *call, const struct proto_reply *reply);
@@ -91,6 +95,9 @@ void sim_clients_node_died(struct sim *sim, unsigned node)
     for (unsigned i = 0; i < sim->client_count; i++) {
         struct sim_client *client = &sim->clients[i];
         if (client->node->idx == node) {
+            if (client->asked) {
+                believe_nothing(client);
+            }
             client->asked = false;
             client->answered = false;
             client->busy = false;
@@ -154,7 +161,35 @@ static void next_call(void *arg)
         count_status(client, st);
         sim_at(client->node, sim->clock.now_ns + PAUSE_NS_MAX, next_call, client);
     }
+    if (client->asked && rng_chance(&sim->rng, LEAVES_PER_MILLE)) {
+        sim_at(client->node, sim->clock.now_ns + rng_below(&sim->rng, LEAVES_NS_MAX), leave,
+               client);
+    }
     sim_turn_soon(client->node);
+}
+
+/* The caller is gone, mostly before its reply; it may be a later call of the client that is hit,
+ * which is as good. */
+static void leave(void *arg)
+{
+    struct sim_client *client = arg;
+    if (!client->asked || client->answered) {
+        return;
+    }
+    client->asked = false;
+    client->held_count = 0;
+    believe_nothing(client);
+    dispatch_abandon(client->node->dispatch, &client->call, client->sim->clock.now_ns);
+    sim_note(client->sim, "left", client->idx, client->asked_ns);
+    sim_at(client->node, client->sim->clock.now_ns + PAUSE_NS_MAX, next_call, client);
+}
+
+/* A call whose fate it does not know may have shortened what it had. */
+static void believe_nothing(struct sim_client *client)
+{
+    for (unsigned i = 0; i < client->request.op.key_count; i++) {
+        sim_check_belief(client->sim, client->keys[i], 0, 0);
+    }
 }
 
 static void choose(struct sim_client *client)
@@ -236,6 +271,8 @@ static void on_done(struct dispatch_call *call, const struct proto_reply *reply)
     count_status(client, reply->status);
     if (reply->status == STATUS_OK) {
         judge(client, reply);
+    } else {
+        believe_nothing(client);
     }
     sim_at(client->node, sim->clock.now_ns + SOCKET_NS, deliver, client);
 }
@@ -264,6 +301,12 @@ static void judge_outcome(struct sim_client *client, unsigned i, const struct pr
                       client->floor);
     bool granted = keyed->outcome.kind == OUTCOME_KIND_GRANTED ||
                    keyed->outcome.kind == OUTCOME_KIND_REESTABLISHED;
+    if (granted || keyed->outcome.kind == OUTCOME_KIND_RENEWED) {
+        sim_check_belief(client->sim, client->keys[i], keyed->outcome.token,
+                         client->asked_ns + client->request.op.ttl_ms * SIM_MS / 100 * 99);
+    } else if (keyed->outcome.kind == OUTCOME_KIND_UNKNOWN) {
+        sim_check_belief(client->sim, client->keys[i], 0, 0);
+    }
     client->seen.granted += granted ? 1 : 0;
     client->seen.refused += granted ? 0 : 1;
     if (granted && client->held_count < HELD_MAX) {
