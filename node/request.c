@@ -13,9 +13,11 @@
 
 /* Upper bounds of encoded lengths (command_codec.c): numbers take at most 9 bytes, headers of bytes
  * and arrays at most 5. */
-#define HEAD_LEN_MAX (5u + 8u * 9u + 3u * 5u + NAMESPACE_LEN_MAX + OWNER_LEN_MAX)
-#define ITEM_LEN_MAX(item) \
-    (1u + 5u + (item)->key.len + 9u + 5u + (item)->meta.len + 5u + (item)->identity.len)
+#define NUMBER_LEN_MAX 9u
+#define HEAD_LEN_MAX (5u + 8u * NUMBER_LEN_MAX + 3u * 5u + NAMESPACE_LEN_MAX + OWNER_LEN_MAX)
+#define ITEM_HEAD_LEN 1u
+#define BYTES_HEAD_LEN_MAX 3u /* keys, metadata and identities are shorter than 64 KiB */
+#define ABSENT_LEN 1u
 
 #define JOIN_BY_HASH_FROM 8u /* fewer keys are compared one by one */
 #define NOWHERE UINT32_MAX
@@ -26,6 +28,7 @@ struct joiner {
     uint32_t mask;
 };
 
+static size_t item_len_max(const struct key_item *item);
 static bool keys_repeat(const struct key_item *keys, uint32_t count, struct joiner *joiner);
 static void join_keys(struct request *request, const struct op *op, struct joiner *joiner);
 static uint32_t joiner_find_or_add(struct joiner *joiner, const struct key_item *keys,
@@ -281,11 +284,20 @@ static uint32_t part_end(const struct key_item *keys, uint32_t count, uint32_t f
 {
     size_t len = HEAD_LEN_MAX;
     uint32_t end = first;
-    while (end < count && (end == first || len + ITEM_LEN_MAX(&keys[end]) <= ENTRY_LEN_TARGET)) {
-        len += ITEM_LEN_MAX(&keys[end]);
+    while (end < count && (end == first || len + item_len_max(&keys[end]) <= ENTRY_LEN_TARGET)) {
+        len += item_len_max(&keys[end]);
         end++;
     }
     return end;
+}
+
+static size_t item_len_max(const struct key_item *item)
+{
+    size_t len = ITEM_HEAD_LEN + BYTES_HEAD_LEN_MAX + item->key.len;
+    len += item->has_if_token ? NUMBER_LEN_MAX : ABSENT_LEN;
+    len += item->meta.base != NULL ? BYTES_HEAD_LEN_MAX + item->meta.len : ABSENT_LEN;
+    len += item->identity.base != NULL ? BYTES_HEAD_LEN_MAX + item->identity.len : ABSENT_LEN;
+    return len;
 }
 
 /* A copy that stays where it is; the part keeps it. */
