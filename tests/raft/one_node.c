@@ -394,7 +394,7 @@ static int run_child(void (*body)(void *arg), void *arg)
         }
         const struct rlimit none = {0, 0};
         (void)setrlimit(RLIMIT_CORE, &none);
-        (void)freopen("/dev/null", "w", stderr);
+        CHECK(freopen("/dev/null", "w", stderr) != NULL);
         body(arg);
         _exit(0);
     }
