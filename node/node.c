@@ -39,6 +39,7 @@ static void on_transferred(void *ctx, enum status status);
 static void drain(struct node *node);
 static void on_drained(void *ctx);
 static void close_all(struct node *node);
+static void on_links_closed(void *ctx);
 static void on_part_closed(void *ctx);
 static struct replica_callbacks replica_callbacks_of(struct node *node);
 
@@ -367,7 +368,7 @@ static void close_all(struct node *node)
     }
     if (node->links != NULL) {
         node->parts_open++;
-        links_close(node->links, on_part_closed, node);
+        links_close(node->links, on_links_closed, node);
     }
     if (node->peers_file != NULL) {
         node->parts_open++;
@@ -377,6 +378,14 @@ static void close_all(struct node *node)
         node->parts_open++;
         replica_close(node->replica, on_part_closed, node);
     }
+    on_part_closed(node);
+}
+
+/* Gone while other parts still close, whose turns would flush them. */
+static void on_links_closed(void *ctx)
+{
+    struct node *node = ctx;
+    node->links = NULL;
     on_part_closed(node);
 }
 
