@@ -10,6 +10,7 @@ Deadlines in here are for hangs only; what a test measures it asserts itself.
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -51,10 +52,18 @@ def wait_until(condition, what, deadline_s=READY_DEADLINE_S, pause_s=0.01):
 
 
 def free_port():
-    """A TCP port of loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A free TCP port of loopback below those that the kernel gives to outgoing connections.
+
+    One of the kernel's own choice could be taken by a connection before the node listens, or
+    while it is down.
+    """
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as limits:
+        first_of_kernel = int(limits.read().split()[0])
+    while True:
+        port = random.randrange(10000, max(first_of_kernel, 10001))
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Node:
