@@ -11,7 +11,7 @@
 /* Numbers of this origin and of the one before, and the entry that opens one. */
 #define ROUTER_JOBS_MAX 4096u
 #define ROUTER_POOL_MAX 1024u /* free requests that are kept */
-#define ROUTER_ATTEMPTS_TOLD_APART 63u
+#define ROUTER_SENDINGS_TOLD_APART 64u /* bits of `open` */
 
 _Static_assert((ROUTER_JOBS_MAX & (ROUTER_JOBS_MAX - 1)) == 0, "a ticket's slot is a mask");
 _Static_assert(ROUTER_JOBS_MAX > 2 * UNCONFIRMED_MAX, "two windows and an opening fit");
@@ -44,7 +44,9 @@ struct job {
     uint64_t nonce; /* OPEN */
 
     uint32_t attempts; /* sendings so far */
-    uint64_t open;     /* a bit for each sending that may have been done */
+    uint64_t open;       /* a bit for each sending that may have been done */
+    uint32_t open_first; /* which sending the lowest bit is of */
+    bool untold;         /* an older one may have been done too; nobody remembers which */
     uint64_t sent_peer; /* of the last sending; 0: here */
     uint64_t sent_term;
     uint64_t pause_ns;

@@ -1,10 +1,11 @@
 /* Numbers: sending, sending again, settling, and the origin that they belong to. router.h draws the
  * life of one.
  *
- * `open` is the heart of it: one bit for each sending whose fate is not known to be "not done". A
- * refusal clears the bit of its own sending and no other. Zero means that no copy can ever take
- * effect; anything else means that only the state machine can tell. Past 63 sendings they share the
- * last bit, which then stays set. */
+ * `open` is the heart of it: one bit for each sending whose fate is not known to be "not done",
+ * counted from the oldest such sending. A refusal clears the bit of its own sending and no other.
+ * Zero means that no copy can ever take effect; anything else means that only the state machine can
+ * tell. A sending that is still open after 63 further ones is told apart from them no more: the
+ * number stays `untold`, which is "may have been done" for good. */
 #include <stdlib.h>
 
 #include "node/router_internal.h"
@@ -36,7 +37,10 @@ static struct job *next_sending(struct router *router, uint64_t now_ns);
 static void job_send(struct router *router, struct job *job, uint64_t now_ns,
                      struct router_effect *out_effect);
 static struct command command_of(const struct router *router, const struct job *job);
-static uint64_t attempt_bit(uint32_t attempt);
+static bool may_be_done(const struct job *job);
+static void sending_begins(struct job *job);
+static void sending_not_done(struct job *job, uint32_t attempt);
+static void forget_sendings(struct job *job);
 static bool retry_before(const struct heap_node *a, const struct heap_node *b);
 
 void jobs_init(struct router *router)
@@ -89,7 +93,7 @@ void job_feed(struct router *router, struct job *job)
 enum status job_give_up(struct router *router, struct job *job)
 {
     CHECK(job->kind == JOB_KIND_PART && job->state != JOB_STATE_ANSWERED);
-    if (job->open == 0) {
+    if (!may_be_done(job)) {
         enum status st = job->last_status;
         job_confirm(router, job);
         return st;
@@ -128,9 +132,7 @@ void jobs_pump(struct router *router, bool origin_wanted)
         }
         job->origin = router->origin;
         job->sequence = window_take(&router->window, result_len_max(&op));
-        job->attempts = 0;
-        job->pause_ns = 0;
-        job->silence_ns = 0;
+        forget_sendings(job);
         job_renew_id(router, job);
         job_move(router, job, job->fed ? JOB_STATE_READY : JOB_STATE_WAITING);
     }
@@ -254,18 +256,16 @@ static void sending_failed(struct router *router, struct job *job, uint32_t atte
     bool last = attempt + 1 == job->attempts && job->state == JOB_STATE_SENT;
     if (!maybe) {
         job->last_status = status;
-        if (attempt < ROUTER_ATTEMPTS_TOLD_APART) {
-            job->open &= ~attempt_bit(attempt);
-        }
+        sending_not_done(job, attempt);
     }
-    if (job->kind == JOB_KIND_PART && job->open == 0 &&
+    if (job->kind == JOB_KIND_PART && !may_be_done(job) &&
         status_class(status) == STATUS_CLASS_NEVER) {
         /* Valid when it left: whoever refuses it for good is broken or of another version. */
         part_fail(router, job, STATUS_INTERNAL);
         return;
     }
     if (job->kind == JOB_KIND_PART && job->origin != router->origin) {
-        if (job->open == 0) {
+        if (!may_be_done(job)) {
             job_move(router, job, JOB_STATE_RENUMBER);
         } else if (maybe) {
             part_fail(router, job, STATUS_UNKNOWN);
@@ -388,10 +388,7 @@ static void job_settle(struct router *router, struct job *job)
     job->kind = JOB_KIND_SETTLE;
     job->request = NULL;
     job->fed = false;
-    job->attempts = 0;
-    job->open = 0;
-    job->pause_ns = 0;
-    job->silence_ns = 0;
+    forget_sendings(job);
     job_renew_id(router, job);
     job_move(router, job, JOB_STATE_READY);
     holds_add(&router->holds, &job->hold);
@@ -431,9 +428,7 @@ static void part_answered(struct router *router, struct job *job, struct router_
         job_move(router, job, JOB_STATE_ANSWERED);
         router_part_done(router, request);
     } else if (st == STATUS_ORIGIN_UNKNOWN) {
-        if (ticket.attempt < ROUTER_ATTEMPTS_TOLD_APART) {
-            job->open &= ~attempt_bit(ticket.attempt);
-        }
+        sending_not_done(job, ticket.attempt);
         origin_lost(router, job->origin);
         part_not_done(router, job, STATUS_UNKNOWN);
     } else if (st == STATUS_MALFORMED) {
@@ -456,7 +451,7 @@ static void part_not_done(struct router *router, struct job *job, enum status st
     }
     if (job->state == JOB_STATE_SENT || job->state == JOB_STATE_READY ||
         job->state == JOB_STATE_PAUSED) {
-        if (job->open == 0) {
+        if (!may_be_done(job)) {
             job_move(router, job, JOB_STATE_RENUMBER);
         } else {
             part_fail(router, job, status);
@@ -513,7 +508,7 @@ static void origin_lost(struct router *router, uint64_t origin)
             settle_done(router, job);
         } else if (job->state == JOB_STATE_WAITING || job->state == JOB_STATE_READY ||
                    job->state == JOB_STATE_PAUSED) {
-            if (job->open == 0) {
+            if (!may_be_done(job)) {
                 job_move(router, job, JOB_STATE_RENUMBER);
             }
         }
@@ -579,8 +574,7 @@ static void job_send(struct router *router, struct job *job, uint64_t now_ns,
         .deadline_ns = job->kind == JOB_KIND_PART ? job->request->deadline_ns : UINT64_MAX,
     };
     router->stats.resubmissions += job->attempts > 0 ? 1 : 0;
-    job->open |= attempt_bit(job->attempts);
-    job->attempts++;
+    sending_begins(job);
     job->sent_peer = here ? 0 : router->route.peer_id;
     job->sent_term = router->route.term;
     job_move(router, job, JOB_STATE_SENT);
@@ -617,10 +611,44 @@ static struct command command_of(const struct router *router, const struct job *
     return (struct command){0};
 }
 
-static uint64_t attempt_bit(uint32_t attempt)
+/* True when a sending of this number may have been done, or may yet be. */
+static bool may_be_done(const struct job *job)
 {
-    return UINT64_C(1) << (attempt < ROUTER_ATTEMPTS_TOLD_APART ? attempt
-                                                                : ROUTER_ATTEMPTS_TOLD_APART);
+    return job->open != 0 || job->untold;
+}
+
+static void sending_begins(struct job *job)
+{
+    while (job->open_first < job->attempts && (job->open & 1) == 0) {
+        job->open >>= 1;
+        job->open_first++;
+    }
+    if (job->attempts - job->open_first == ROUTER_SENDINGS_TOLD_APART) {
+        job->untold = true;
+        job->open >>= 1;
+        job->open_first++;
+    }
+    job->open |= UINT64_C(1) << (job->attempts - job->open_first);
+    job->attempts++;
+}
+
+/* It is certain that this one was not and will not be done. */
+static void sending_not_done(struct job *job, uint32_t attempt)
+{
+    if (attempt >= job->open_first) {
+        job->open &= ~(UINT64_C(1) << (attempt - job->open_first));
+    }
+}
+
+/* Of the number that it had, or for another purpose. */
+static void forget_sendings(struct job *job)
+{
+    job->attempts = 0;
+    job->open = 0;
+    job->open_first = 0;
+    job->untold = false;
+    job->pause_ns = 0;
+    job->silence_ns = 0;
 }
 
 static bool retry_before(const struct heap_node *a, const struct heap_node *b)

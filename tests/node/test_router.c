@@ -287,6 +287,66 @@ static void test_router__nothing_is_sent_at_or_after_the_deadline(void **state)
     assert_int_equal(bed->calls[call].replied_ns, bed->calls[call].deadline_ns);
 }
 
+/* A certain refusal stays one however often it was repeated until the deadline. */
+static void test_router__any_number_of_refusals_is_not_done(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    bed_follow(bed, 2, 1);
+    uint32_t call = bed_take(bed, "k", "a", 60000);
+    for (unsigned i = 0; i < 200; i++) {
+        uint32_t last = bed->sending_count - 1;
+        bed_refuse(bed, last, STATUS_NOT_SERVING);
+        while (bed->sending_count == last + 1) {
+            bed_run(bed, 1);
+        }
+    }
+    bed_refuse(bed, bed->sending_count - 1, STATUS_DISK_FULL);
+    bed_orphan(bed);
+    bed_run(bed, 60000);
+    assert_int_equal(bed->sending_count, 201);
+    assert_int_equal(bed->calls[call].status, STATUS_DISK_FULL);
+    assert_int_equal(stats_of(bed).settles, 0);
+    assert_int_equal(stats_of(bed).unconfirmed, 0);
+}
+
+/* `refused` further sendings are refused while the first one is open; then it is refused too. */
+static enum status first_refused_last(struct bed *bed, unsigned refused)
+{
+    bed_open(bed);
+    bed_follow(bed, 2, 1);
+    uint32_t call = bed_take(bed, "k", "a", 60000);
+    bed_follow(bed, 3, 2);
+    for (unsigned i = 0; i < refused; i++) {
+        uint32_t last = bed->sending_count - 1;
+        bed_refuse(bed, last, STATUS_NOT_SERVING);
+        bed_refuse(bed, last, STATUS_NOT_SERVING); /* a copy that the network made */
+        while (bed->sending_count == last + 1) {
+            bed_run(bed, 1);
+        }
+    }
+    bed_orphan(bed);
+    bed_refuse(bed, bed->sending_count - 1, STATUS_NOT_SERVING);
+    bed_refuse(bed, 0, STATUS_NOT_LEADER);
+    bed_run(bed, 60000);
+    return bed->calls[call].status;
+}
+
+static void test_router__a_refusal_counts_for_the_63_that_came_after_it(void **state)
+{
+    struct bed *bed = *state;
+    enum status st = first_refused_last(bed, 62);
+    assert_int_equal(status_api_error(st), API_ERROR_UNAVAILABLE);
+    assert_int_equal(stats_of(bed).settles, 0);
+}
+
+static void test_router__what_is_open_for_longer_stays_unknown(void **state)
+{
+    struct bed *bed = *state;
+    assert_int_equal(first_refused_last(bed, 63), STATUS_UNKNOWN);
+    assert_int_equal(stats_of(bed).settling, 1);
+}
+
 /* --- settling */
 
 /* A take by "a" that ended UNKNOWN; the settle is the last sending. */
@@ -922,6 +982,9 @@ int main(void)
         ROUTER_TEST(not_done_after_maybe_stays_maybe),
         ROUTER_TEST(a_late_refusal_of_every_copy_makes_it_not_done),
         ROUTER_TEST(nothing_is_sent_at_or_after_the_deadline),
+        ROUTER_TEST(any_number_of_refusals_is_not_done),
+        ROUTER_TEST(a_refusal_counts_for_the_63_that_came_after_it),
+        ROUTER_TEST(what_is_open_for_longer_stays_unknown),
         ROUTER_TEST(settled_before_it_was_applied_is_void),
         ROUTER_TEST(settled_after_it_was_applied_ends_the_lease),
         ROUTER_TEST(a_lease_that_was_held_before_is_kept_when_settled),
