@@ -434,6 +434,9 @@ static void part_answered(struct router *router, struct job *job, struct router_
     } else if (st == STATUS_MALFORMED) {
         /* No answer of ours: as if it had been lost. */
         sending_failed(router, job, ticket.attempt, STATUS_UNKNOWN, now_ns);
+    } else if (st == STATUS_OVERLOADED || st == STATUS_UNINITIALISED) {
+        /* Neither carried out nor kept: the number may still be. */
+        sending_failed(router, job, ticket.attempt, st, now_ns);
     } else {
         /* VOID: settled before it was applied. FORGOTTEN: at or below the mark. Neither is executed
          * from now on. */
@@ -478,13 +481,17 @@ static void open_answered(struct router *router, struct job *job, struct slice b
     job_put(router, job);
 }
 
-/* Whatever the state machine says of a settle, the number cannot take effect afterwards. */
+/* Done when the number cannot take effect afterwards: it is settled, confirmed, or of an origin that
+ * is forgotten. What could not be kept is asked again. */
 static void settle_answered(struct router *router, struct job *job, struct slice bytes,
                             uint64_t now_ns)
 {
     struct result result;
     enum status st = result_decode(router->decoder, bytes, &result);
-    if (st == STATUS_OK && result.kind == OP_KIND_SETTLE) {
+    bool done = st == STATUS_OK && result.kind == OP_KIND_SETTLE &&
+                (result.status == STATUS_OK || result.status == STATUS_FORGOTTEN ||
+                 result.status == STATUS_ORIGIN_UNKNOWN);
+    if (done) {
         settle_done(router, job);
     } else {
         job_again(router, job, now_ns);

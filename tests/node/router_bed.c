@@ -187,6 +187,18 @@ void bed_refuse(struct bed *bed, uint32_t sending, enum status status)
     bed_turn(bed);
 }
 
+void bed_answer(struct bed *bed, uint32_t sending, enum op_kind kind, enum status status)
+{
+    struct result result = {.status = status, .kind = kind, .position = {.index = bed->index}};
+    struct buf bytes;
+    buf_init(&bytes, MESSAGE_LEN_MAX);
+    result_encode(&result, &bytes);
+    router_answered(bed->router, bed->sendings[sending].ticket, STATUS_OK, buf_slice(&bytes),
+                    bed->now_ns);
+    buf_deinit(&bytes);
+    bed_turn(bed);
+}
+
 void bed_settle_all(struct bed *bed)
 {
     for (uint32_t i = 0; i < bed->sending_count; i++) {

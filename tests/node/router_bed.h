@@ -103,6 +103,8 @@ void bed_abandon(struct bed *bed, uint32_t call);
 void bed_apply(struct bed *bed, uint32_t sending);
 void bed_reply(struct bed *bed, uint32_t sending);
 void bed_refuse(struct bed *bed, uint32_t sending, enum status status);
+/* The state machine's answer is this status and nothing else. */
+void bed_answer(struct bed *bed, uint32_t sending, enum op_kind kind, enum status status);
 
 /* Apply and answer everything that was sent and not applied yet, until nothing comes any more. */
 void bed_settle_all(struct bed *bed);

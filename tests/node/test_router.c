@@ -434,6 +434,49 @@ static void test_router__a_settle_is_sent_until_it_is_answered(void **state)
     assert_int_equal(bed->sending_count, sent + 2);
 }
 
+/* What the state machine could not keep is not void yet: only then may the number be confirmed. */
+static void test_router__a_settle_that_was_not_kept_is_sent_again(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    unknown_take(bed);
+    static const enum status refusals[] = {STATUS_OVERLOADED, STATUS_UNINITIALISED};
+    for (uint32_t i = 0; i < 2; i++) {
+        bed_answer(bed, 1 + i, OP_KIND_SETTLE, refusals[i]);
+        bed_run(bed, 100);
+        assert_int_equal(bed->sending_count, 3 + i);
+        assert_int_equal(stats_of(bed).settling, 1);
+        assert_int_equal(stats_of(bed).unconfirmed, 1);
+    }
+    bed_apply(bed, 3);
+    bed_reply(bed, 3);
+    assert_true(router_idle(bed->router));
+    assert_int_equal(stats_of(bed).unconfirmed, 0);
+}
+
+/* Not executed and not kept: the number may be sent again, and still be executed once. */
+static void test_router__a_number_that_was_not_kept_is_sent_again(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    uint32_t call = bed_take(bed, "k", "a", 5000);
+    bed_answer(bed, 0, OP_KIND_TAKE, STATUS_OVERLOADED);
+    assert_int_equal(bed->calls[call].replies, 0);
+    bed_run(bed, 100);
+    assert_int_equal(bed->sending_count, 2);
+    assert_int_equal(bed->sendings[1].sequence, bed->sendings[0].sequence);
+    bed_apply(bed, 1);
+    bed_reply(bed, 1);
+    assert_int_equal(bed->calls[call].outcome, OUTCOME_KIND_GRANTED);
+    uint32_t other = bed_take(bed, "l", "a", 100);
+    while (bed->calls[other].replies == 0) {
+        bed_answer(bed, bed->sending_count - 1, OP_KIND_TAKE, STATUS_OVERLOADED);
+        bed_run(bed, 1);
+    }
+    assert_int_equal(bed->calls[other].status, STATUS_OVERLOADED);
+    assert_int_equal(stats_of(bed).settles, 0);
+}
+
 static void test_router__while_settling_the_owner_and_the_key_wait(void **state)
 {
     struct bed *bed = *state;
@@ -989,6 +1032,8 @@ int main(void)
         ROUTER_TEST(settled_after_it_was_applied_ends_the_lease),
         ROUTER_TEST(a_lease_that_was_held_before_is_kept_when_settled),
         ROUTER_TEST(a_settle_is_sent_until_it_is_answered),
+        ROUTER_TEST(a_settle_that_was_not_kept_is_sent_again),
+        ROUTER_TEST(a_number_that_was_not_kept_is_sent_again),
         ROUTER_TEST(while_settling_the_owner_and_the_key_wait),
         ROUTER_TEST(what_is_held_back_ends_at_its_deadline),
         ROUTER_TEST(a_stale_read_is_not_held_back),
