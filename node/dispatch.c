@@ -513,6 +513,7 @@ static enum status propose_bytes(struct dispatch *dispatch, struct slice command
     struct proposal *proposal = proposal_take(dispatch);
     proposal->ticket = ticket;
     proposal->peer_id = peer_id;
+    proposal->replica.deadline_ns = UINT64_MAX;
     enum status st = replica_propose(dispatch->replica, command, &proposal->replica);
     if (st == STATUS_OK) {
         dispatch->proposals++;
@@ -1082,7 +1083,6 @@ static struct proposal *proposal_take(struct dispatch *dispatch)
         proposal = calloc(1, sizeof *proposal);
         CHECK(proposal != NULL);
         list_init(&proposal->link);
-        list_init(&proposal->replica.link);
         proposal->replica.cb = on_proposal;
     }
     proposal->dispatch = dispatch;

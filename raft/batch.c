@@ -3,6 +3,7 @@
 #include "raft/batch.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "fsm/base/check.h"
 #include "fsm/command_codec.h"
@@ -12,6 +13,8 @@
 static struct batch_entry *entry_take(struct batch *batch);
 static void entry_recycle(struct batch *batch, struct batch_entry *entry);
 static struct batch_entry *entry_at(struct list *link);
+static struct batch_item *item_at(struct list *link);
+static void item_remove(struct batch *batch, struct batch_item *item, size_t command_at);
 static struct batch_entry *collecting(const struct batch *batch, size_t command_len);
 
 void batch_init(struct batch *batch)
@@ -33,7 +36,8 @@ void batch_deinit(struct batch *batch)
     batch->spare_count = 0;
 }
 
-enum status batch_add(struct batch *batch, struct slice command, struct list *proposal)
+enum status batch_add(struct batch *batch, struct slice command, uint64_t deadline_ns,
+                      struct batch_item *item)
 {
     CHECK(command.len > 0);
     if (entry_encoded_len(command.len) > ENTRY_LEN_MAX) {
@@ -51,8 +55,29 @@ enum status batch_add(struct batch *batch, struct slice command, struct list *pr
     CHECK(!buf_overflown(&entry->commands));
     entry->command_count++;
     batch->outstanding_len += command.len;
-    list_append(&entry->proposals, proposal);
+    item->entry = entry;
+    item->command_len = command.len;
+    item->deadline_ns = deadline_ns;
+    list_append(&entry->items, &item->link);
     return STATUS_OK;
+}
+
+bool batch_cancel(struct batch *batch, struct batch_item *item)
+{
+    struct batch_entry *entry = item->entry;
+    if (entry == NULL || !list_linked(&entry->link)) {
+        return false;
+    }
+    size_t command_at = 0;
+    for (struct list *link = list_first(&entry->items); link != &item->link; link = link->next) {
+        command_at += item_at(link)->command_len;
+    }
+    item_remove(batch, item, command_at);
+    if (entry->command_count == 0) {
+        list_remove(&entry->link);
+        entry_recycle(batch, entry);
+    }
+    return true;
 }
 
 bool batch_ready(const struct batch *batch)
@@ -74,11 +99,45 @@ bool batch_waiting(const struct batch *batch)
     return !list_empty(&batch->waiting);
 }
 
+bool batch_expire(struct batch *batch, uint64_t now_ns, struct list *out_links)
+{
+    struct list *first = list_first(&batch->waiting);
+    CHECK(first != NULL);
+    struct batch_entry *entry = entry_at(first);
+    size_t command_at = 0;
+    struct list *link;
+    struct list *after;
+    LIST_FOR_EACH(link, after, &entry->items) {
+        struct batch_item *item = item_at(link);
+        if (now_ns < item->deadline_ns) {
+            command_at += item->command_len;
+            continue;
+        }
+        item_remove(batch, item, command_at);
+        list_append(out_links, link);
+    }
+    if (entry->command_count > 0) {
+        return true;
+    }
+    list_remove(&entry->link);
+    entry_recycle(batch, entry);
+    return false;
+}
+
 struct batch_entry *batch_close(struct batch *batch)
 {
     struct list *link = list_pop(&batch->waiting);
     batch->in_flight++;
     return link == NULL ? entry_take(batch) : entry_at(link);
+}
+
+void batch_take_items(struct batch_entry *entry, struct list *out_links)
+{
+    struct list *link;
+    while ((link = list_pop(&entry->items)) != NULL) {
+        item_at(link)->entry = NULL;
+        list_append(out_links, link);
+    }
 }
 
 void batch_done(struct batch *batch, struct batch_entry *entry)
@@ -88,15 +147,12 @@ void batch_done(struct batch *batch, struct batch_entry *entry)
     entry_recycle(batch, entry);
 }
 
-void batch_drop_waiting(struct batch *batch, struct list *out_proposals)
+void batch_drop_waiting(struct batch *batch, struct list *out_links)
 {
     struct list *link;
     while ((link = list_pop(&batch->waiting)) != NULL) {
         struct batch_entry *entry = entry_at(link);
-        struct list *proposal;
-        while ((proposal = list_pop(&entry->proposals)) != NULL) {
-            list_append(out_proposals, proposal);
-        }
+        batch_take_items(entry, out_links);
         entry_recycle(batch, entry);
     }
 }
@@ -123,7 +179,7 @@ static struct batch_entry *entry_take(struct batch *batch)
     struct batch_entry *entry = malloc(sizeof *entry);
     CHECK(entry != NULL);
     list_init(&entry->link);
-    list_init(&entry->proposals);
+    list_init(&entry->items);
     buf_init(&entry->commands, ENTRY_LEN_MAX);
     entry->command_count = 0;
     return entry;
@@ -131,7 +187,7 @@ static struct batch_entry *entry_take(struct batch *batch)
 
 static void entry_recycle(struct batch *batch, struct batch_entry *entry)
 {
-    CHECK(list_empty(&entry->proposals) && !list_linked(&entry->link));
+    CHECK(list_empty(&entry->items) && !list_linked(&entry->link));
     CHECK(batch->outstanding_len >= entry->commands.len);
     batch->outstanding_len -= entry->commands.len;
     if (batch->spare_count >= SPARE_MAX) {
@@ -148,4 +204,24 @@ static void entry_recycle(struct batch *batch, struct batch_entry *entry)
 static struct batch_entry *entry_at(struct list *link)
 {
     return CONTAINER_OF(link, struct batch_entry, link);
+}
+
+static struct batch_item *item_at(struct list *link)
+{
+    return CONTAINER_OF(link, struct batch_item, link);
+}
+
+/* Out of its entry, which waits, together with its command. */
+static void item_remove(struct batch *batch, struct batch_item *item, size_t command_at)
+{
+    struct batch_entry *entry = item->entry;
+    size_t len = item->command_len;
+    CHECK(entry->command_count > 0 && command_at + len <= entry->commands.len);
+    memmove(entry->commands.base + command_at, entry->commands.base + command_at + len,
+            entry->commands.len - command_at - len);
+    entry->commands.len -= len;
+    entry->command_count--;
+    batch->outstanding_len -= len;
+    list_remove(&item->link);
+    item->entry = NULL;
 }

@@ -18,6 +18,7 @@
 
 #include "fsm/base/list.h"
 #include "fsm/fsm.h"
+#include "raft/batch.h"
 
 struct uv_loop_s;
 struct raft_io;
@@ -206,17 +207,24 @@ typedef void (*replica_proposal_cb)(struct replica_proposal *proposal, enum stat
 
 /* Embedded by the caller, who keeps it alive until the completion. */
 struct replica_proposal {
-    struct list link;
+    struct batch_item item; /* the replica's own */
     replica_proposal_cb cb;
     void *ctx;
+    /* By the clock of `now_ns`; UINT64_MAX: none. A command that still waits for its entry to be
+     * closed at this time is never submitted. */
+    uint64_t deadline_ns;
 };
 
 /* Propose one encoded command (command_encode; already validated), copied. Refused, without a
  * completion: NOT_LEADER, NOT_SERVING, OVERLOADED, TOO_LARGE (no entry can hold it), CLOSING. It
- * completes with OK; DISK_FULL, NOT_LEADER or CLOSING if it was never submitted; or
+ * completes with OK; DEADLINE, DISK_FULL, NOT_LEADER or CLOSING if it was never submitted; or
  * LEADERSHIP_LOST. */
 NODISCARD enum status replica_propose(struct replica *replica, struct slice command,
                                       struct replica_proposal *proposal);
+
+/* Take back an accepted proposal that has not completed yet. True when it was not submitted: it is
+ * gone and never completes. False when it is under way: it completes as if nothing was asked. */
+bool replica_proposal_cancel(struct replica *replica, struct replica_proposal *proposal);
 
 /* --- Reads */
 

@@ -27,7 +27,8 @@ static void leadership_lost(struct replica *replica);
 static void append_barrier(struct replica *replica, uint64_t now_ns);
 static void encode_birth(const struct replica *replica, struct buf *out);
 static void on_birth(struct replica_proposal *proposal, enum status status, struct slice result);
-static enum status append_entry(struct replica *replica, bool barrier);
+static void append_ready(struct replica *replica);
+static enum status append_entry(struct replica *replica, uint64_t now_ns, bool barrier);
 static bool stamp_due(struct replica *replica, uint64_t now_ns);
 static bool transferring(const struct replica *replica);
 static struct replica_flight *flight_take(struct replica *replica);
@@ -39,6 +40,7 @@ static void on_applied(void *ctx, uint64_t index, const struct entry *entry);
 static void on_restored(void *ctx);
 static void on_fatal(void *ctx, enum status status, const char *detail);
 static void complete_all(struct replica *replica, struct list *proposals, enum status status);
+static struct replica_proposal *proposal_at(struct list *link);
 
 void replica_entries_init(struct replica *replica)
 {
@@ -46,7 +48,8 @@ void replica_entries_init(struct replica *replica)
     list_init(&replica->flights);
     list_init(&replica->spare_flights);
     buf_init(&replica->scratch_entry, ENTRY_LEN_MAX);
-    list_init(&replica->birth.link);
+    list_init(&replica->birth.item.link);
+    replica->birth.deadline_ns = UINT64_MAX;
     replica->birth.cb = on_birth;
     replica->birth.ctx = replica;
 }
@@ -88,8 +91,13 @@ enum status replica_propose(struct replica *replica, struct slice command,
     if (!replica->lead.serving || replica->lead.term != replica->raft.current_term) {
         return STATUS_NOT_SERVING;
     }
-    list_init(&proposal->link);
-    return batch_add(&replica->batch, command, &proposal->link);
+    list_init(&proposal->item.link);
+    return batch_add(&replica->batch, command, proposal->deadline_ns, &proposal->item);
+}
+
+bool replica_proposal_cancel(struct replica *replica, struct replica_proposal *proposal)
+{
+    return batch_cancel(&replica->batch, &proposal->item);
 }
 
 /* --- leadership */
@@ -136,11 +144,12 @@ static void append_barrier(struct replica *replica, uint64_t now_ns)
         struct buf bytes;
         buf_init(&bytes, ENTRY_LEN_TARGET);
         encode_birth(replica, &bytes);
-        list_init(&replica->birth.link);
-        CHECK(batch_add(&replica->batch, buf_slice(&bytes), &replica->birth.link) == STATUS_OK);
+        list_init(&replica->birth.item.link);
+        CHECK(batch_add(&replica->batch, buf_slice(&bytes), replica->birth.deadline_ns,
+                        &replica->birth.item) == STATUS_OK);
         buf_deinit(&bytes);
     }
-    if (append_entry(replica, true) == STATUS_OK) {
+    if (append_entry(replica, replica_now(replica), true) == STATUS_OK) {
         replica->lead.barrier_sent = true;
     } else {
         replica->lead.retry_ns = now_ns + REFUSED_RETRY_NS;
@@ -191,12 +200,25 @@ void replica_entries_turn(struct replica *replica, uint64_t now_ns)
         replica_entries_drop_waiting(replica, STATUS_NOT_LEADER);
         return;
     }
-    while (replica_running(replica) && batch_ready(&replica->batch)) {
-        (void)append_entry(replica, false);
-    }
+    append_ready(replica);
     if (replica_running(replica) && stamp_due(replica, now_ns)) {
-        (void)append_entry(replica, false);
+        (void)append_entry(replica, replica_now(replica), false);
     }
+}
+
+/* Whose deadline passed while earlier entries were under way is told so, once all is submitted
+ * that can be: told earlier, it could ask again and again within one turn. */
+static void append_ready(struct replica *replica)
+{
+    struct list expired;
+    list_init(&expired);
+    while (replica_running(replica) && batch_ready(&replica->batch)) {
+        uint64_t now_ns = replica_now(replica);
+        if (batch_expire(&replica->batch, now_ns, &expired)) {
+            (void)append_entry(replica, now_ns, false);
+        }
+    }
+    complete_all(replica, &expired, STATUS_DEADLINE);
 }
 
 uint64_t replica_entries_timer_ns(const struct replica *replica)
@@ -239,8 +261,9 @@ static bool stamp_due(struct replica *replica, uint64_t now_ns)
            cluster_clock_stamp(&replica->lead.clock, replica_now(replica));
 }
 
-/* Close the next entry and hand it to libraft. On failure its proposals have been completed. */
-static enum status append_entry(struct replica *replica, bool barrier)
+/* Close the next entry and hand it to libraft. `now_ns` is the clock as it is, read when nothing
+ * more can be added. On failure the entry's proposals have been completed. */
+static enum status append_entry(struct replica *replica, uint64_t now_ns, bool barrier)
 {
     struct replica_flight *flight = flight_take(replica);
     flight->entry = batch_close(&replica->batch);
@@ -251,8 +274,6 @@ static enum status append_entry(struct replica *replica, bool barrier)
     flight->result_count = 0;
     buf_clear(&flight->results);
 
-    /* The clock is read here, when nothing more can be added. */
-    uint64_t now_ns = replica_now(replica);
     flight->stamp_ms = barrier ? fsm_clock_ms(replica->adapter.fsm)
                                : cluster_clock_stamp(&replica->lead.clock, now_ns);
     struct batch_entry *entry = flight->entry;
@@ -327,10 +348,7 @@ static void flight_deliver(struct replica_flight *flight, enum status status)
     struct replica *replica = flight->replica;
     struct list proposals;
     list_init(&proposals);
-    struct list *link;
-    while ((link = list_pop(&flight->entry->proposals)) != NULL) {
-        list_append(&proposals, link);
-    }
+    batch_take_items(flight->entry, &proposals);
     CHECK(status != STATUS_OK || flight->result_count == flight->entry->command_count);
     batch_done(&replica->batch, flight->entry);
     flight->entry = NULL;
@@ -338,8 +356,9 @@ static void flight_deliver(struct replica_flight *flight, enum status status)
 
     replica_enter(replica);
     size_t at = 0;
+    struct list *link;
     while ((link = list_pop(&proposals)) != NULL) {
-        struct replica_proposal *proposal = CONTAINER_OF(link, struct replica_proposal, link);
+        struct replica_proposal *proposal = proposal_at(link);
         struct slice result = {0};
         if (status == STATUS_OK) {
             uint32_t len = 0;
@@ -372,10 +391,7 @@ void replica_entries_abandon(struct replica *replica)
         struct replica_flight *flight = CONTAINER_OF(link, struct replica_flight, link);
         struct list proposals;
         list_init(&proposals);
-        struct list *proposal;
-        while ((proposal = list_pop(&flight->entry->proposals)) != NULL) {
-            list_append(&proposals, proposal);
-        }
+        batch_take_items(flight->entry, &proposals);
         complete_all(replica, &proposals, STATUS_LEADERSHIP_LOST);
     }
 }
@@ -385,10 +401,15 @@ static void complete_all(struct replica *replica, struct list *proposals, enum s
     replica_enter(replica);
     struct list *link;
     while ((link = list_pop(proposals)) != NULL) {
-        struct replica_proposal *proposal = CONTAINER_OF(link, struct replica_proposal, link);
+        struct replica_proposal *proposal = proposal_at(link);
         proposal->cb(proposal, status, (struct slice){0});
     }
     replica_leave(replica);
+}
+
+static struct replica_proposal *proposal_at(struct list *link)
+{
+    return CONTAINER_OF(link, struct replica_proposal, item.link);
 }
 
 /* --- inside libraft: write down only */

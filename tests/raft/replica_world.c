@@ -602,8 +602,15 @@ static void on_result(struct replica_proposal *proposal, enum status status, str
 enum status world_propose(struct world *world, unsigned idx, const struct command *command,
                           struct world_call *call)
 {
+    return world_propose_until(world, idx, command, UINT64_MAX, call);
+}
+
+enum status world_propose_until(struct world *world, unsigned idx, const struct command *command,
+                                uint64_t deadline_ns, struct world_call *call)
+{
     *call = (struct world_call){.world = world};
     call->proposal.cb = on_result;
+    call->proposal.deadline_ns = deadline_ns;
     struct buf bytes;
     buf_init(&bytes, ENTRY_LEN_MAX);
     command_encode(command, &bytes);

@@ -107,6 +107,8 @@ struct world_call {
 /* Propose; STATUS_OK means that the call will complete. */
 enum status world_propose(struct world *world, unsigned idx, const struct command *command,
                           struct world_call *call);
+enum status world_propose_until(struct world *world, unsigned idx, const struct command *command,
+                                uint64_t deadline_ns, struct world_call *call);
 /* The same on the leader, and run until it has completed. CHECKs that it was accepted. */
 void world_call(struct world *world, const struct command *command, struct world_call *call);
 

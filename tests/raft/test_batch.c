@@ -8,28 +8,26 @@
 #include <cmocka.h>
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "fsm/command_codec.h"
 
-struct waiter {
-    struct list link;
-};
-
 static uint8_t zeros[ENTRY_LEN_MAX];
-static struct waiter waiters[512];
+static struct batch_item waiters[512];
 static unsigned waiter_next;
 
 static enum status add(struct batch *batch, size_t len)
 {
-    struct waiter *waiter = &waiters[waiter_next++ % 512];
+    struct batch_item *waiter = &waiters[waiter_next++ % 512];
     list_init(&waiter->link);
-    return batch_add(batch, slice_from(zeros, len), &waiter->link);
+    return batch_add(batch, slice_from(zeros, len), UINT64_MAX, waiter);
 }
 
 static void done(struct batch *batch, struct batch_entry *entry)
 {
-    while (list_pop(&entry->proposals) != NULL) {
-    }
+    struct list links;
+    list_init(&links);
+    batch_take_items(entry, &links);
     batch_done(batch, entry);
 }
 
@@ -134,10 +132,10 @@ static void test_batch__refuses_what_no_entry_can_hold(void **state)
     while (entry_encoded_len(len) > ENTRY_LEN_MAX) {
         len--;
     }
-    struct waiter waiter;
+    struct batch_item waiter;
     list_init(&waiter.link);
     static uint8_t longer[ENTRY_LEN_MAX];
-    assert_int_equal(batch_add(&batch, slice_from(longer, len + 1), &waiter.link),
+    assert_int_equal(batch_add(&batch, slice_from(longer, len + 1), UINT64_MAX, &waiter),
                      STATUS_TOO_LARGE);
     assert_false(list_linked(&waiter.link));
     assert_int_equal(add(&batch, len), STATUS_OK);
@@ -192,16 +190,109 @@ static void test_batch__proposals_keep_their_order(void **state)
     (void)state;
     struct batch batch;
     batch_init(&batch);
-    struct waiter three[3];
+    struct batch_item three[3];
     for (unsigned i = 0; i < 3; i++) {
         list_init(&three[i].link);
-        assert_int_equal(batch_add(&batch, slice_from(zeros, 8), &three[i].link), STATUS_OK);
+        assert_int_equal(batch_add(&batch, slice_from(zeros, 8), UINT64_MAX, &three[i]),
+                         STATUS_OK);
     }
     struct batch_entry *entry = batch_close(&batch);
+    struct list links;
+    list_init(&links);
+    batch_take_items(entry, &links);
     for (unsigned i = 0; i < 3; i++) {
-        assert_ptr_equal(list_pop(&entry->proposals), &three[i].link);
+        assert_ptr_equal(list_pop(&links), &three[i].link);
     }
     batch_done(&batch, entry);
+    batch_deinit(&batch);
+}
+
+/* --- deadlines and cancelling */
+
+static void add_byte(struct batch *batch, uint8_t byte, size_t len, uint64_t deadline_ns,
+                     struct batch_item *item)
+{
+    uint8_t bytes[64];
+    memset(bytes, byte, sizeof bytes);
+    list_init(&item->link);
+    assert_int_equal(batch_add(batch, slice_from(bytes, len), deadline_ns, item), STATUS_OK);
+}
+
+static void test_batch__what_is_past_its_deadline_is_left_out(void **state)
+{
+    (void)state;
+    struct batch batch;
+    batch_init(&batch);
+    struct batch_item items[5];
+    add_byte(&batch, 'a', 3, 1000, &items[0]);
+    add_byte(&batch, 'b', 5, UINT64_MAX, &items[1]);
+    add_byte(&batch, 'c', 7, 1000, &items[2]);
+    add_byte(&batch, 'd', 2, 1001, &items[3]);
+    add_byte(&batch, 'e', 4, 1, &items[4]);
+    struct list expired;
+    list_init(&expired);
+    assert_true(batch_expire(&batch, 1000, &expired)); /* at its deadline one is past it */
+    assert_ptr_equal(list_pop(&expired), &items[0].link);
+    assert_ptr_equal(list_pop(&expired), &items[2].link);
+    assert_ptr_equal(list_pop(&expired), &items[4].link);
+    assert_true(list_empty(&expired));
+    assert_int_equal(batch.outstanding_len, 7);
+    struct batch_entry *entry = batch_close(&batch);
+    assert_int_equal(entry->command_count, 2);
+    assert_int_equal(entry->commands.len, 7);
+    assert_memory_equal(entry->commands.base, "bbbbbdd", 7);
+    done(&batch, entry);
+    batch_deinit(&batch);
+}
+
+static void test_batch__an_entry_without_a_living_command_is_gone(void **state)
+{
+    (void)state;
+    struct batch batch;
+    batch_init(&batch);
+    struct batch_item items[2];
+    add_byte(&batch, 'a', 3, 999, &items[0]);
+    struct list expired;
+    list_init(&expired);
+    assert_true(batch_expire(&batch, 998, &expired));
+    assert_false(batch_expire(&batch, 999, &expired));
+    assert_ptr_equal(list_pop(&expired), &items[0].link);
+    assert_false(batch_ready(&batch));
+    assert_false(batch_waiting(&batch));
+    assert_int_equal(batch.outstanding_len, 0);
+    add_byte(&batch, 'b', 3, UINT64_MAX, &items[1]);
+    done(&batch, batch_close(&batch));
+    batch_deinit(&batch);
+}
+
+static void test_batch__what_waits_can_be_cancelled(void **state)
+{
+    (void)state;
+    struct batch batch;
+    batch_init(&batch);
+    struct batch_item items[3];
+    add_byte(&batch, 'a', 3, UINT64_MAX, &items[0]);
+    add_byte(&batch, 'b', 5, UINT64_MAX, &items[1]);
+    add_byte(&batch, 'c', 7, UINT64_MAX, &items[2]);
+    assert_true(batch_cancel(&batch, &items[1]));
+    assert_false(list_linked(&items[1].link));
+    assert_false(batch_cancel(&batch, &items[1]));
+    assert_int_equal(batch.outstanding_len, 10);
+    assert_true(batch_cancel(&batch, &items[0]));
+    struct batch_entry *entry = batch_close(&batch);
+    assert_int_equal(entry->command_count, 1);
+    assert_memory_equal(entry->commands.base, "ccccccc", 7);
+    assert_false(batch_cancel(&batch, &items[2])); /* under way */
+    assert_true(list_linked(&items[2].link));
+    struct list links;
+    list_init(&links);
+    batch_take_items(entry, &links);
+    batch_done(&batch, entry);
+    /* Its completion is being told, and its entry collects for others already. */
+    add_byte(&batch, 'd', 3, UINT64_MAX, &items[0]);
+    assert_false(batch_cancel(&batch, &items[2]));
+    assert_true(batch_cancel(&batch, &items[0]));
+    assert_false(batch_waiting(&batch));
     batch_deinit(&batch);
 }
 
@@ -217,6 +308,9 @@ int main(void)
         cmocka_unit_test(test_batch__bytes_outstanding_are_bounded),
         cmocka_unit_test(test_batch__a_stamp_alone_is_an_empty_entry),
         cmocka_unit_test(test_batch__proposals_keep_their_order),
+        cmocka_unit_test(test_batch__what_is_past_its_deadline_is_left_out),
+        cmocka_unit_test(test_batch__an_entry_without_a_living_command_is_gone),
+        cmocka_unit_test(test_batch__what_waits_can_be_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

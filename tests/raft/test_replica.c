@@ -211,6 +211,65 @@ static void test_replica__refuses_what_it_can_not_hold(void **state)
     world_deinit(&world);
 }
 
+/* --- deadlines */
+
+static void propose_open(struct world *world, uint64_t nonce, uint64_t deadline_ns,
+                         struct world_call *call)
+{
+    struct command command = {.op = {.kind = OP_KIND_OPEN_ORIGIN, .node_id = 1, .nonce = nonce}};
+    assert_int_equal(world_propose_until(world, 0, &command, deadline_ns, call), STATUS_OK);
+}
+
+static void test_replica__what_waits_past_its_deadline_is_not_submitted(void **state)
+{
+    (void)state;
+    struct world world;
+    world_init(&world, 1, 7);
+    world_form(&world, 1);
+    struct replica *replica = world.nodes[0].replica;
+    struct replica_stats before;
+    replica_stats(replica, &before);
+    struct world_call first;
+    struct world_call late;
+    struct world_call patient;
+    propose_open(&world, 1, UINT64_MAX, &first);
+    replica_turn(replica, world.clock.now_ns); /* under way: the others wait for it */
+    propose_open(&world, 2, world.clock.now_ns + 1, &late);
+    propose_open(&world, 3, world.clock.now_ns + 10000000000ull, &patient);
+    assert_int_equal(first.completions + late.completions + patient.completions, 0);
+    world_run(&world, 1000);
+    assert_int_equal(first.status, STATUS_OK);
+    assert_int_equal(late.completions, 1);
+    assert_int_equal(late.status, STATUS_DEADLINE);
+    assert_int_equal(patient.completions, 1);
+    assert_int_equal(patient.status, STATUS_OK);
+    struct replica_stats after;
+    replica_stats(replica, &after);
+    assert_int_equal(after.commands_applied - before.commands_applied, 2);
+    world_deinit(&world);
+}
+
+static void test_replica__what_waits_can_be_taken_back(void **state)
+{
+    (void)state;
+    struct world world;
+    world_init(&world, 1, 7);
+    world_form(&world, 1);
+    struct replica *replica = world.nodes[0].replica;
+    struct world_call under_way;
+    struct world_call waiting;
+    propose_open(&world, 1, UINT64_MAX, &under_way);
+    replica_turn(replica, world.clock.now_ns);
+    propose_open(&world, 2, UINT64_MAX, &waiting);
+    assert_true(replica_proposal_cancel(replica, &waiting.proposal));
+    assert_false(replica_proposal_cancel(replica, &under_way.proposal));
+    world_run(&world, 1000);
+    assert_int_equal(waiting.completions, 0);
+    assert_int_equal(under_way.completions, 1);
+    assert_int_equal(under_way.status, STATUS_OK);
+    world_deinit(&world);
+}
+
 static void test_replica__a_follower_refuses_commands_and_reads(void **state)
 {
     (void)state;
@@ -807,6 +866,8 @@ int main(void)
         cmocka_unit_test(test_replica__commands_are_applied_everywhere_and_answered_once),
         cmocka_unit_test(test_replica__a_turns_commands_share_one_entry),
         cmocka_unit_test(test_replica__refuses_what_it_can_not_hold),
+        cmocka_unit_test(test_replica__what_waits_past_its_deadline_is_not_submitted),
+        cmocka_unit_test(test_replica__what_waits_can_be_taken_back),
         cmocka_unit_test(test_replica__a_follower_refuses_commands_and_reads),
         cmocka_unit_test(test_replica__stamps_move_while_leases_live_and_stop_after),
         cmocka_unit_test(test_replica__a_due_lease_is_removed_at_once),

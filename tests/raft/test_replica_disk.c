@@ -185,7 +185,7 @@ static void node_open_origin(struct node *node, uint64_t nonce)
     struct buf bytes;
     buf_init(&bytes, ENTRY_LEN_MAX);
     command_encode(&command, &bytes);
-    struct call call = {.proposal = {.cb = on_result}};
+    struct call call = {.proposal = {.cb = on_result, .deadline_ns = UINT64_MAX}};
     assert_int_equal(replica_propose(node->replica, buf_slice(&bytes), &call.proposal), STATUS_OK);
     buf_deinit(&bytes);
     assert_int_equal(call.completions, 0);

@@ -187,7 +187,11 @@ static void test_replica_failover__a_completion_may_propose_again(void **state)
     struct world world;
     world_init(&world, 1, 8);
     world_form(&world, 1);
-    struct chain chain = {.proposal = {.cb = on_chain}, .world = &world, .left = 100};
+    struct chain chain = {
+        .proposal = {.cb = on_chain, .deadline_ns = UINT64_MAX},
+        .world = &world,
+        .left = 100,
+    };
     chain_propose(&chain);
     world_run(&world, 1000);
     assert_int_equal(chain.left, 0);
@@ -225,7 +229,7 @@ static void test_replica_failover__a_completion_may_close(void **state)
     world_form(&world, 1);
     unsigned closed = 0;
     struct closer closer = {
-        .proposal = {.cb = on_close_it},
+        .proposal = {.cb = on_close_it, .deadline_ns = UINT64_MAX},
         .replica = world.nodes[0].replica,
         .closed = &closed,
     };
