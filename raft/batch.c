@@ -13,8 +13,9 @@
 static struct batch_entry *entry_take(struct batch *batch);
 static void entry_recycle(struct batch *batch, struct batch_entry *entry);
 static struct batch_entry *entry_at(struct list *link);
-static struct batch_item *item_at(struct list *link);
-static void item_remove(struct batch *batch, struct batch_item *item, size_t command_at);
+static struct replica_proposal *proposal_at(struct list *link);
+static void proposal_remove(struct batch *batch, struct replica_proposal *proposal,
+                            size_t command_at);
 static struct batch_entry *collecting(const struct batch *batch, size_t command_len);
 
 void batch_init(struct batch *batch)
@@ -36,8 +37,8 @@ void batch_deinit(struct batch *batch)
     batch->spare_count = 0;
 }
 
-enum status batch_add(struct batch *batch, struct slice command, uint64_t deadline_ns,
-                      struct batch_item *item)
+enum status batch_add(struct batch *batch, struct slice command,
+                      struct replica_proposal *proposal)
 {
     CHECK(command.len > 0);
     if (entry_encoded_len(command.len) > ENTRY_LEN_MAX) {
@@ -55,24 +56,24 @@ enum status batch_add(struct batch *batch, struct slice command, uint64_t deadli
     CHECK(!buf_overflown(&entry->commands));
     entry->command_count++;
     batch->outstanding_len += command.len;
-    item->entry = entry;
-    item->command_len = command.len;
-    item->deadline_ns = deadline_ns;
-    list_append(&entry->items, &item->link);
+    proposal->entry = entry;
+    proposal->command_len = command.len;
+    list_append(&entry->proposals, &proposal->link);
     return STATUS_OK;
 }
 
-bool batch_cancel(struct batch *batch, struct batch_item *item)
+bool batch_cancel(struct batch *batch, struct replica_proposal *proposal)
 {
-    struct batch_entry *entry = item->entry;
+    struct batch_entry *entry = proposal->entry;
     if (entry == NULL || !list_linked(&entry->link)) {
         return false;
     }
     size_t command_at = 0;
-    for (struct list *link = list_first(&entry->items); link != &item->link; link = link->next) {
-        command_at += item_at(link)->command_len;
+    struct list *link = list_first(&entry->proposals);
+    for (; link != &proposal->link; link = link->next) {
+        command_at += proposal_at(link)->command_len;
     }
-    item_remove(batch, item, command_at);
+    proposal_remove(batch, proposal, command_at);
     if (entry->command_count == 0) {
         list_remove(&entry->link);
         entry_recycle(batch, entry);
@@ -99,7 +100,7 @@ bool batch_waiting(const struct batch *batch)
     return !list_empty(&batch->waiting);
 }
 
-bool batch_expire(struct batch *batch, uint64_t now_ns, struct list *out_links)
+bool batch_expire(struct batch *batch, uint64_t now_ns, struct list *out_proposals)
 {
     struct list *first = list_first(&batch->waiting);
     CHECK(first != NULL);
@@ -107,14 +108,14 @@ bool batch_expire(struct batch *batch, uint64_t now_ns, struct list *out_links)
     size_t command_at = 0;
     struct list *link;
     struct list *after;
-    LIST_FOR_EACH(link, after, &entry->items) {
-        struct batch_item *item = item_at(link);
-        if (now_ns < item->deadline_ns) {
-            command_at += item->command_len;
+    LIST_FOR_EACH(link, after, &entry->proposals) {
+        struct replica_proposal *proposal = proposal_at(link);
+        if (now_ns < proposal->deadline_ns) {
+            command_at += proposal->command_len;
             continue;
         }
-        item_remove(batch, item, command_at);
-        list_append(out_links, link);
+        proposal_remove(batch, proposal, command_at);
+        list_append(out_proposals, link);
     }
     if (entry->command_count > 0) {
         return true;
@@ -131,12 +132,12 @@ struct batch_entry *batch_close(struct batch *batch)
     return link == NULL ? entry_take(batch) : entry_at(link);
 }
 
-void batch_take_items(struct batch_entry *entry, struct list *out_links)
+void batch_take(struct batch_entry *entry, struct list *out_proposals)
 {
     struct list *link;
-    while ((link = list_pop(&entry->items)) != NULL) {
-        item_at(link)->entry = NULL;
-        list_append(out_links, link);
+    while ((link = list_pop(&entry->proposals)) != NULL) {
+        proposal_at(link)->entry = NULL;
+        list_append(out_proposals, link);
     }
 }
 
@@ -147,12 +148,12 @@ void batch_done(struct batch *batch, struct batch_entry *entry)
     entry_recycle(batch, entry);
 }
 
-void batch_drop_waiting(struct batch *batch, struct list *out_links)
+void batch_drop_waiting(struct batch *batch, struct list *out_proposals)
 {
     struct list *link;
     while ((link = list_pop(&batch->waiting)) != NULL) {
         struct batch_entry *entry = entry_at(link);
-        batch_take_items(entry, out_links);
+        batch_take(entry, out_proposals);
         entry_recycle(batch, entry);
     }
 }
@@ -179,7 +180,7 @@ static struct batch_entry *entry_take(struct batch *batch)
     struct batch_entry *entry = malloc(sizeof *entry);
     CHECK(entry != NULL);
     list_init(&entry->link);
-    list_init(&entry->items);
+    list_init(&entry->proposals);
     buf_init(&entry->commands, ENTRY_LEN_MAX);
     entry->command_count = 0;
     return entry;
@@ -187,7 +188,7 @@ static struct batch_entry *entry_take(struct batch *batch)
 
 static void entry_recycle(struct batch *batch, struct batch_entry *entry)
 {
-    CHECK(list_empty(&entry->items) && !list_linked(&entry->link));
+    CHECK(list_empty(&entry->proposals) && !list_linked(&entry->link));
     CHECK(batch->outstanding_len >= entry->commands.len);
     batch->outstanding_len -= entry->commands.len;
     if (batch->spare_count >= SPARE_MAX) {
@@ -206,22 +207,23 @@ static struct batch_entry *entry_at(struct list *link)
     return CONTAINER_OF(link, struct batch_entry, link);
 }
 
-static struct batch_item *item_at(struct list *link)
+static struct replica_proposal *proposal_at(struct list *link)
 {
-    return CONTAINER_OF(link, struct batch_item, link);
+    return CONTAINER_OF(link, struct replica_proposal, link);
 }
 
 /* Out of its entry, which waits, together with its command. */
-static void item_remove(struct batch *batch, struct batch_item *item, size_t command_at)
+static void proposal_remove(struct batch *batch, struct replica_proposal *proposal,
+                            size_t command_at)
 {
-    struct batch_entry *entry = item->entry;
-    size_t len = item->command_len;
+    struct batch_entry *entry = proposal->entry;
+    size_t len = proposal->command_len;
     CHECK(entry->command_count > 0 && command_at + len <= entry->commands.len);
     memmove(entry->commands.base + command_at, entry->commands.base + command_at + len,
             entry->commands.len - command_at - len);
     entry->commands.len -= len;
     entry->command_count--;
     batch->outstanding_len -= len;
-    list_remove(&item->link);
-    item->entry = NULL;
+    list_remove(&proposal->link);
+    proposal->entry = NULL;
 }

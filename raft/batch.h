@@ -19,22 +19,15 @@
 #include "fsm/base/buf.h"
 #include "fsm/base/list.h"
 #include "fsm/types.h"
+#include "raft/replica.h"
 
 #define BATCH_IN_FLIGHT_MAX 4u
 #define BATCH_OUTSTANDING_LEN_MAX (2u * 1024u * 1024u)
 
-/* Who waits for the result of a command; embedded in what the owner knows of it. */
-struct batch_item {
-    struct list link;
-    struct batch_entry *entry; /* the one it is in; NULL: in none */
-    size_t command_len;
-    uint64_t deadline_ns;
-};
-
-/* The commands of one entry, and the items of those who wait for their results, in order. */
+/* The commands of one entry, and those who wait for their results, in order. */
 struct batch_entry {
     struct list link;
-    struct list items;
+    struct list proposals;
     struct buf commands;
     uint32_t command_count;
 };
@@ -52,35 +45,36 @@ void batch_init(struct batch *batch);
 /* Nothing may wait or be in flight (CHECK). */
 void batch_deinit(struct batch *batch);
 
-/* Collect one encoded command, copied; `item` is linked until its entry's items are taken.
- * UINT64_MAX: no deadline. STATUS_OVERLOADED; STATUS_TOO_LARGE when no entry could hold it. */
-NODISCARD enum status batch_add(struct batch *batch, struct slice command, uint64_t deadline_ns,
-                                struct batch_item *item);
+/* Collect one encoded command, copied; `proposal`, of which link, entry and command_len are used
+ * here, is linked until batch_take. STATUS_OVERLOADED; STATUS_TOO_LARGE when no entry could hold
+ * it. */
+NODISCARD enum status batch_add(struct batch *batch, struct slice command,
+                                struct replica_proposal *proposal);
 
-/* Take the item and its command out when its entry is not closed yet; else false. */
-bool batch_cancel(struct batch *batch, struct batch_item *item);
+/* Take the proposal and its command out when its entry is not closed yet; else false. */
+bool batch_cancel(struct batch *batch, struct replica_proposal *proposal);
 
 /* True when an entry should be closed now. */
 bool batch_ready(const struct batch *batch);
 bool batch_waiting(const struct batch *batch);
 
 /* Leave out of the first waiting entry what is past its deadline at `now_ns`: the links of its
- * items go to the end of `out_links`. To be called before batch_close(), with the time that the
- * entry is closed at. False when nothing is left of that entry, which is then gone. */
-bool batch_expire(struct batch *batch, uint64_t now_ns, struct list *out_links);
+ * proposals go to the end of `out_proposals`. To be called before batch_close(), with the time that
+ * the entry is closed at. False when nothing is left of that entry, which is then gone. */
+bool batch_expire(struct batch *batch, uint64_t now_ns, struct list *out_proposals);
 
 /* Take the first entry; from now on it counts as in flight. With nothing waiting it is an empty
  * one, for an entry that carries a stamp only. */
 struct batch_entry *batch_close(struct batch *batch);
 
-/* Take the items out of an entry that is closed: their links go to the end of `out_links`, in
- * order. */
-void batch_take_items(struct batch_entry *entry, struct list *out_links);
+/* Take the proposals out of an entry that is closed: their links go to the end of `out_proposals`,
+ * in order. */
+void batch_take(struct batch_entry *entry, struct list *out_proposals);
 
-/* The entry has been applied, or has failed. Its items must have been taken (CHECK). */
+/* The entry has been applied, or has failed. Its proposals must have been taken (CHECK). */
 void batch_done(struct batch *batch, struct batch_entry *entry);
 
-/* Give up everything that waits: the links of its items go to the end of `out_links`, in order. */
-void batch_drop_waiting(struct batch *batch, struct list *out_links);
+/* Give up everything that waits: its proposals go to the end of `out_proposals`, in order. */
+void batch_drop_waiting(struct batch *batch, struct list *out_proposals);
 
 #endif

@@ -18,9 +18,9 @@
 
 #include "fsm/base/list.h"
 #include "fsm/fsm.h"
-#include "raft/batch.h"
 
 struct uv_loop_s;
+struct batch_entry;
 struct raft_io;
 struct replica;
 
@@ -207,7 +207,9 @@ typedef void (*replica_proposal_cb)(struct replica_proposal *proposal, enum stat
 
 /* Embedded by the caller, who keeps it alive until the completion. */
 struct replica_proposal {
-    struct batch_item item; /* the replica's own */
+    struct list link;          /* the replica's, as the next two */
+    struct batch_entry *entry; /* that it is in; NULL: in none */
+    size_t command_len;
     replica_proposal_cb cb;
     void *ctx;
     /* By the clock of `now_ns`; UINT64_MAX: none. A command that still waits for its entry to be

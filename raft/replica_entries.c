@@ -48,7 +48,7 @@ void replica_entries_init(struct replica *replica)
     list_init(&replica->flights);
     list_init(&replica->spare_flights);
     buf_init(&replica->scratch_entry, ENTRY_LEN_MAX);
-    list_init(&replica->birth.item.link);
+    list_init(&replica->birth.link);
     replica->birth.deadline_ns = UINT64_MAX;
     replica->birth.cb = on_birth;
     replica->birth.ctx = replica;
@@ -91,13 +91,13 @@ enum status replica_propose(struct replica *replica, struct slice command,
     if (!replica->lead.serving || replica->lead.term != replica->raft.current_term) {
         return STATUS_NOT_SERVING;
     }
-    list_init(&proposal->item.link);
-    return batch_add(&replica->batch, command, proposal->deadline_ns, &proposal->item);
+    list_init(&proposal->link);
+    return batch_add(&replica->batch, command, proposal);
 }
 
 bool replica_proposal_cancel(struct replica *replica, struct replica_proposal *proposal)
 {
-    return batch_cancel(&replica->batch, &proposal->item);
+    return batch_cancel(&replica->batch, proposal);
 }
 
 /* --- leadership */
@@ -144,9 +144,8 @@ static void append_barrier(struct replica *replica, uint64_t now_ns)
         struct buf bytes;
         buf_init(&bytes, ENTRY_LEN_TARGET);
         encode_birth(replica, &bytes);
-        list_init(&replica->birth.item.link);
-        CHECK(batch_add(&replica->batch, buf_slice(&bytes), replica->birth.deadline_ns,
-                        &replica->birth.item) == STATUS_OK);
+        list_init(&replica->birth.link);
+        CHECK(batch_add(&replica->batch, buf_slice(&bytes), &replica->birth) == STATUS_OK);
         buf_deinit(&bytes);
     }
     if (append_entry(replica, replica_now(replica), true) == STATUS_OK) {
@@ -348,7 +347,7 @@ static void flight_deliver(struct replica_flight *flight, enum status status)
     struct replica *replica = flight->replica;
     struct list proposals;
     list_init(&proposals);
-    batch_take_items(flight->entry, &proposals);
+    batch_take(flight->entry, &proposals);
     CHECK(status != STATUS_OK || flight->result_count == flight->entry->command_count);
     batch_done(&replica->batch, flight->entry);
     flight->entry = NULL;
@@ -391,7 +390,7 @@ void replica_entries_abandon(struct replica *replica)
         struct replica_flight *flight = CONTAINER_OF(link, struct replica_flight, link);
         struct list proposals;
         list_init(&proposals);
-        batch_take_items(flight->entry, &proposals);
+        batch_take(flight->entry, &proposals);
         complete_all(replica, &proposals, STATUS_LEADERSHIP_LOST);
     }
 }
@@ -409,7 +408,7 @@ static void complete_all(struct replica *replica, struct list *proposals, enum s
 
 static struct replica_proposal *proposal_at(struct list *link)
 {
-    return CONTAINER_OF(link, struct replica_proposal, item.link);
+    return CONTAINER_OF(link, struct replica_proposal, link);
 }
 
 /* --- inside libraft: write down only */

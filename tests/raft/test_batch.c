@@ -13,21 +13,22 @@
 #include "fsm/command_codec.h"
 
 static uint8_t zeros[ENTRY_LEN_MAX];
-static struct batch_item waiters[512];
+static struct replica_proposal waiters[512];
 static unsigned waiter_next;
 
 static enum status add(struct batch *batch, size_t len)
 {
-    struct batch_item *waiter = &waiters[waiter_next++ % 512];
+    struct replica_proposal *waiter = &waiters[waiter_next++ % 512];
     list_init(&waiter->link);
-    return batch_add(batch, slice_from(zeros, len), UINT64_MAX, waiter);
+    waiter->deadline_ns = UINT64_MAX;
+    return batch_add(batch, slice_from(zeros, len), waiter);
 }
 
 static void done(struct batch *batch, struct batch_entry *entry)
 {
     struct list links;
     list_init(&links);
-    batch_take_items(entry, &links);
+    batch_take(entry, &links);
     batch_done(batch, entry);
 }
 
@@ -132,10 +133,10 @@ static void test_batch__refuses_what_no_entry_can_hold(void **state)
     while (entry_encoded_len(len) > ENTRY_LEN_MAX) {
         len--;
     }
-    struct batch_item waiter;
+    struct replica_proposal waiter;
     list_init(&waiter.link);
     static uint8_t longer[ENTRY_LEN_MAX];
-    assert_int_equal(batch_add(&batch, slice_from(longer, len + 1), UINT64_MAX, &waiter),
+    assert_int_equal(batch_add(&batch, slice_from(longer, len + 1), &waiter),
                      STATUS_TOO_LARGE);
     assert_false(list_linked(&waiter.link));
     assert_int_equal(add(&batch, len), STATUS_OK);
@@ -190,16 +191,16 @@ static void test_batch__proposals_keep_their_order(void **state)
     (void)state;
     struct batch batch;
     batch_init(&batch);
-    struct batch_item three[3];
+    struct replica_proposal three[3];
     for (unsigned i = 0; i < 3; i++) {
         list_init(&three[i].link);
-        assert_int_equal(batch_add(&batch, slice_from(zeros, 8), UINT64_MAX, &three[i]),
+        assert_int_equal(batch_add(&batch, slice_from(zeros, 8), &three[i]),
                          STATUS_OK);
     }
     struct batch_entry *entry = batch_close(&batch);
     struct list links;
     list_init(&links);
-    batch_take_items(entry, &links);
+    batch_take(entry, &links);
     for (unsigned i = 0; i < 3; i++) {
         assert_ptr_equal(list_pop(&links), &three[i].link);
     }
@@ -210,12 +211,13 @@ static void test_batch__proposals_keep_their_order(void **state)
 /* --- deadlines and cancelling */
 
 static void add_byte(struct batch *batch, uint8_t byte, size_t len, uint64_t deadline_ns,
-                     struct batch_item *item)
+                     struct replica_proposal *item)
 {
     uint8_t bytes[64];
     memset(bytes, byte, sizeof bytes);
     list_init(&item->link);
-    assert_int_equal(batch_add(batch, slice_from(bytes, len), deadline_ns, item), STATUS_OK);
+    item->deadline_ns = deadline_ns;
+    assert_int_equal(batch_add(batch, slice_from(bytes, len), item), STATUS_OK);
 }
 
 static void test_batch__what_is_past_its_deadline_is_left_out(void **state)
@@ -223,7 +225,7 @@ static void test_batch__what_is_past_its_deadline_is_left_out(void **state)
     (void)state;
     struct batch batch;
     batch_init(&batch);
-    struct batch_item items[5];
+    struct replica_proposal items[5];
     add_byte(&batch, 'a', 3, 1000, &items[0]);
     add_byte(&batch, 'b', 5, UINT64_MAX, &items[1]);
     add_byte(&batch, 'c', 7, 1000, &items[2]);
@@ -250,7 +252,7 @@ static void test_batch__an_entry_without_a_living_command_is_gone(void **state)
     (void)state;
     struct batch batch;
     batch_init(&batch);
-    struct batch_item items[2];
+    struct replica_proposal items[2];
     add_byte(&batch, 'a', 3, 999, &items[0]);
     struct list expired;
     list_init(&expired);
@@ -270,7 +272,7 @@ static void test_batch__what_waits_can_be_cancelled(void **state)
     (void)state;
     struct batch batch;
     batch_init(&batch);
-    struct batch_item items[3];
+    struct replica_proposal items[3];
     add_byte(&batch, 'a', 3, UINT64_MAX, &items[0]);
     add_byte(&batch, 'b', 5, UINT64_MAX, &items[1]);
     add_byte(&batch, 'c', 7, UINT64_MAX, &items[2]);
@@ -286,7 +288,7 @@ static void test_batch__what_waits_can_be_cancelled(void **state)
     assert_true(list_linked(&items[2].link));
     struct list links;
     list_init(&links);
-    batch_take_items(entry, &links);
+    batch_take(entry, &links);
     batch_done(&batch, entry);
     /* Its completion is being told, and its entry collects for others already. */
     add_byte(&batch, 'd', 3, UINT64_MAX, &items[0]);
