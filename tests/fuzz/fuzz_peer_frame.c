@@ -1,8 +1,8 @@
 /* Fuzz target: payloads of peer frames (node/peer_frame) and what a leader makes of a forwarded
  * command (node/forwarder).
  *
- * The first byte is the frame's type, the rest its payload. What is read must be written to the same
- * bytes again; where a status has no number of its own it comes back as UNKNOWN. */
+ * The first byte is the frame's type, the rest its payload. What is read must be written to the
+ * same bytes again; where a status has no number of its own it comes back as UNKNOWN. */
 #include <stdlib.h>
 
 #include "fsm/base/check.h"
