@@ -115,9 +115,11 @@ static void see_view(struct dispatch *dispatch);
 static bool carry_out(struct dispatch *dispatch);
 static void propose(struct dispatch *dispatch, const struct router_effect *effect);
 static enum status propose_bytes(struct dispatch *dispatch, struct slice command,
-                                 struct router_ticket ticket, uint64_t peer_id);
+                                 struct proposal *proposal);
+static bool withdraw(void *ctx, void *proposal);
 static void forward(struct dispatch *dispatch, const struct router_effect *effect);
 static uint32_t left_ms(uint64_t deadline_ns, uint64_t now_ns);
+static uint64_t deadline_ns_of(uint32_t left_ms, uint64_t now_ns);
 static void reply(struct dispatch *dispatch, struct request *request,
                   const struct proto_reply *content);
 static void carry_out_read(struct dispatch *dispatch, const struct read_effect *effect);
@@ -164,7 +166,7 @@ struct dispatch *dispatch_create(const struct dispatch_config *config)
     dispatch->transport = config->transport;
     struct rng rng;
     rng_init(&rng, config->seed);
-    dispatch->router = router_create(rng_next(&rng));
+    dispatch->router = router_create(rng_next(&rng), withdraw, dispatch);
     /* Half of the range: it only grows, and must not wrap. */
     dispatch->forward_number = rng_next(&rng) / 2;
     dispatch->forwarder = forwarder_create();
@@ -499,21 +501,22 @@ static void propose(struct dispatch *dispatch, const struct router_effect *effec
 {
     buf_clear(&dispatch->command);
     command_encode(&effect->command, &dispatch->command);
-    enum status st = propose_bytes(dispatch, buf_slice(&dispatch->command), effect->ticket, 0);
-    if (st != STATUS_OK) {
+    struct proposal *proposal = proposal_take(dispatch);
+    proposal->ticket = effect->ticket;
+    proposal->replica.deadline_ns = effect->deadline_ns;
+    enum status st = propose_bytes(dispatch, buf_slice(&dispatch->command), proposal);
+    if (st == STATUS_OK) {
+        router_proposed(dispatch->router, effect->ticket, proposal);
+    } else {
         router_answered(dispatch->router, effect->ticket, st, (struct slice){0},
                         dispatch->now_ns);
     }
 }
 
-/* `peer_id` is whose command it is; 0: of this node. */
+/* The proposal is in the pool again unless the replica took it. */
 static enum status propose_bytes(struct dispatch *dispatch, struct slice command,
-                                 struct router_ticket ticket, uint64_t peer_id)
+                                 struct proposal *proposal)
 {
-    struct proposal *proposal = proposal_take(dispatch);
-    proposal->ticket = ticket;
-    proposal->peer_id = peer_id;
-    proposal->replica.deadline_ns = UINT64_MAX;
     enum status st = replica_propose(dispatch->replica, command, &proposal->replica);
     if (st == STATUS_OK) {
         dispatch->proposals++;
@@ -521,6 +524,18 @@ static enum status propose_bytes(struct dispatch *dispatch, struct slice command
         proposal_put(dispatch, proposal);
     }
     return st;
+}
+
+static bool withdraw(void *ctx, void *proposal_ctx)
+{
+    struct dispatch *dispatch = ctx;
+    struct proposal *proposal = proposal_ctx;
+    bool gone = replica_proposal_cancel(dispatch->replica, &proposal->replica);
+    if (gone) {
+        proposal_put(dispatch, proposal);
+        dispatch->proposals--;
+    }
+    return gone;
 }
 
 static void forward(struct dispatch *dispatch, const struct router_effect *effect)
@@ -558,6 +573,12 @@ static uint32_t left_ms(uint64_t deadline_ns, uint64_t now_ns)
     }
     uint64_t left = ns_to_ms_floor(sub_or_zero_u64(deadline_ns, now_ns));
     return (uint32_t)min_u64(left, PEER_FRAME_NO_DEADLINE - 1);
+}
+
+/* Counted from receipt. */
+static uint64_t deadline_ns_of(uint32_t left, uint64_t now_ns)
+{
+    return left == PEER_FRAME_NO_DEADLINE ? UINT64_MAX : now_ns + ms_to_ns(left);
 }
 
 /* The request has been handed over to whoever asked; a peer's read is delivered by that. */
@@ -755,8 +776,11 @@ static void receive_forward(struct dispatch *dispatch, uint64_t peer_id, struct 
         st = forwarder_why(dispatch->forwarder);
         break;
     case FORWARD_VERDICT_ACCEPT: {
-        struct router_ticket ticket = {.id = frame.ticket, .attempt = frame.attempt};
-        st = propose_bytes(dispatch, frame.command, ticket, peer_id);
+        struct proposal *proposal = proposal_take(dispatch);
+        proposal->ticket = (struct router_ticket){.id = frame.ticket, .attempt = frame.attempt};
+        proposal->peer_id = peer_id;
+        proposal->replica.deadline_ns = deadline_ns_of(frame.left_ms, dispatch->now_ns);
+        st = propose_bytes(dispatch, frame.command, proposal);
         if (st == STATUS_OK) {
             return;
         }
@@ -1086,6 +1110,7 @@ static struct proposal *proposal_take(struct dispatch *dispatch)
         proposal->replica.cb = on_proposal;
     }
     proposal->dispatch = dispatch;
+    proposal->peer_id = 0;
     return proposal;
 }
 

@@ -27,10 +27,12 @@ static bool deadline_before(const struct heap_node *a, const struct heap_node *b
 static struct request *first_deadline(const struct router *router);
 static bool unsent(const struct request *request);
 
-struct router *router_create(uint64_t seed)
+struct router *router_create(uint64_t seed, router_withdraw_cb withdraw, void *ctx)
 {
     struct router *router = calloc(1, sizeof *router);
     CHECK(router != NULL);
+    router->withdraw = withdraw;
+    router->withdraw_ctx = ctx;
     list_init(&router->queue);
     list_init(&router->held);
     list_init(&router->numbered);

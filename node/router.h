@@ -14,7 +14,8 @@
  *   - Each sending of a part has a fate of its own. "Not done" is said of one sending; as long as
  *     one of them may have been done the part stays so, until the state machine answers for its
  *     number.
- *   - At its deadline a request is answered. A part of which some sending may have been done is
+ *   - At its deadline a request is answered. What the replica here was given and has not submitted
+ *     yet is taken back then, and was certainly not done. A part of which some sending may have been done is
  *     UNKNOWN, and its number is settled: no deadline, sent again until answered. Meanwhile
  *     whatever the owner asks and every read of the keys is held back. A grant whose reply reached
  *     nobody is settled likewise.
@@ -77,7 +78,11 @@ struct router_effect {
     struct read_effect read;
 };
 
-struct router *router_create(uint64_t seed);
+/* Take back what PROPOSE gave to the replica here. True: it was not submitted, never will be, and is
+ * not answered any more. Called inside the router's own calls; it must not call the router. */
+typedef bool (*router_withdraw_cb)(void *ctx, void *proposal);
+
+struct router *router_create(uint64_t seed, router_withdraw_cb withdraw, void *ctx);
 
 /* Whatever is still there is forgotten without a word. */
 void router_destroy(struct router *router);
@@ -101,6 +106,10 @@ void router_delivered(struct router *router, struct request *request, bool wholl
 void router_abandon(struct router *router, struct request *request, uint64_t now_ns);
 
 void router_set_route(struct router *router, const struct route *route, uint64_t now_ns);
+
+/* The replica here accepted what PROPOSE gave it. `proposal` is what `withdraw` is called with, at
+ * most until this sending is answered. */
+void router_proposed(struct router *router, struct router_ticket ticket, void *proposal);
 
 /* The fate of one sending: OK with an encoded struct result, or why not. */
 void router_answered(struct router *router, struct router_ticket ticket, enum status status,

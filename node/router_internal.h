@@ -49,6 +49,7 @@ struct job {
     bool untold;         /* an older one may have been done too; nobody remembers which */
     uint64_t sent_peer; /* of the last sending; 0: here */
     uint64_t sent_term;
+    void *proposal; /* borrowed: of the last sending while the replica here has it, else NULL */
     uint64_t pause_ns;
     uint64_t silence_ns;
     enum status last_status; /* why the last sending was not done; OK: none was refused */
@@ -60,6 +61,8 @@ struct job {
 };
 
 struct router {
+    router_withdraw_cb withdraw;
+    void *withdraw_ctx;
     struct list queue;
     struct list held;
     struct list numbered;

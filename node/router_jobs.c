@@ -14,6 +14,7 @@ static void sending_failed(struct router *router, struct job *job, uint32_t atte
                            enum status status, uint64_t now_ns);
 static struct job *job_take(struct router *router, enum job_kind kind);
 static void job_put(struct router *router, struct job *job);
+static void job_withdraw(struct router *router, struct job *job);
 static struct job *job_find(struct router *router, uint64_t id);
 static void job_renew_id(struct router *router, struct job *job);
 static struct list *list_of(struct router *router, enum job_state state);
@@ -93,6 +94,7 @@ void job_feed(struct router *router, struct job *job)
 enum status job_give_up(struct router *router, struct job *job)
 {
     CHECK(job->kind == JOB_KIND_PART && job->state != JOB_STATE_ANSWERED);
+    job_withdraw(router, job);
     if (!may_be_done(job)) {
         enum status st = job->last_status;
         job_confirm(router, job);
@@ -212,12 +214,23 @@ void jobs_end(struct router *router)
     }
 }
 
+void router_proposed(struct router *router, struct router_ticket ticket, void *proposal)
+{
+    struct job *job = job_find(router, ticket.id);
+    CHECK(job != NULL && job->state == JOB_STATE_SENT && job->sent_peer == 0 &&
+          ticket.attempt + 1 == job->attempts && job->proposal == NULL);
+    job->proposal = proposal;
+}
+
 void router_answered(struct router *router, struct router_ticket ticket, enum status status,
                      struct slice result, uint64_t now_ns)
 {
     struct job *job = job_find(router, ticket.id);
     if (job == NULL || job->state == JOB_STATE_ANSWERED || ticket.attempt >= job->attempts) {
         return;
+    }
+    if (ticket.attempt + 1 == job->attempts) {
+        job->proposal = NULL;
     }
     if (status == STATUS_OK) {
         switch (job->kind) {
@@ -323,9 +336,20 @@ static struct job *job_find(struct router *router, uint64_t id)
     return job->state != JOB_STATE_FREE && job->id == id ? job : NULL;
 }
 
+/* Its last sending is of no use any more. What the replica here has not submitted it never will. */
+static void job_withdraw(struct router *router, struct job *job)
+{
+    void *proposal = job->proposal;
+    job->proposal = NULL;
+    if (proposal != NULL && router->withdraw(router->withdraw_ctx, proposal)) {
+        sending_not_done(job, job->attempts - 1);
+    }
+}
+
 /* Answers to whatever was sent under the old ticket find nobody any more. */
 static void job_renew_id(struct router *router, struct job *job)
 {
+    job->proposal = NULL;
     uint64_t slot = job->id & (ROUTER_JOBS_MAX - 1);
     job->id = ++router->generation * ROUTER_JOBS_MAX + slot;
 }

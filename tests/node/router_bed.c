@@ -7,6 +7,7 @@
 #include "fsm/command_codec.h"
 
 static void born(struct bed *bed);
+static bool withdraw(void *ctx, void *proposal);
 static void keep_sending(struct bed *bed, const struct router_effect *effect);
 static void keep_reply(struct bed *bed, struct request *request, const struct proto_reply *reply);
 static void keep_read(struct bed *bed, const struct read_effect *effect);
@@ -17,7 +18,7 @@ static uint32_t submit_one(struct bed *bed, enum proto_method method, const char
 void bed_init(struct bed *bed, uint64_t seed)
 {
     *bed = (struct bed){.now_ns = 1000 * BED_MS, .clock_ms = 1000};
-    bed->router = router_create(seed);
+    bed->router = router_create(seed, withdraw, bed);
     bed->fsm = fsm_create();
     bed->sendings = calloc(BED_SENDINGS_MAX, sizeof *bed->sendings);
     bed->calls = calloc(BED_CALLS_MAX, sizeof *bed->calls);
@@ -163,6 +164,7 @@ void bed_apply(struct bed *bed, uint32_t sending)
 {
     CHECK(sending < bed->sending_count);
     struct bed_sending *it = &bed->sendings[sending];
+    CHECK(!it->withdrawn);
     struct command_decoder *decoder = command_decoder_create();
     struct command command;
     CHECK(command_decode(decoder, buf_slice(&it->command), &command) == STATUS_OK);
@@ -240,6 +242,16 @@ static void born(struct bed *bed)
     fsm_apply(bed->fsm, ++bed->index, &entry, NULL, NULL);
 }
 
+static bool withdraw(void *ctx, void *proposal)
+{
+    struct bed *bed = ctx;
+    struct bed_sending *it = proposal;
+    CHECK(it->here && !it->withdrawn);
+    it->withdrawn = bed->withdrawable;
+    bed->withdrawn += bed->withdrawable ? 1 : 0;
+    return bed->withdrawable;
+}
+
 static void keep_sending(struct bed *bed, const struct router_effect *effect)
 {
     CHECK(bed->sending_count < BED_SENDINGS_MAX);
@@ -262,6 +274,9 @@ static void keep_sending(struct bed *bed, const struct router_effect *effect)
     CHECK(!buf_overflown(&it->command) && it->command.len <= ENTRY_LEN_TARGET);
     CHECK(bed->now_ns < effect->deadline_ns);
     CHECK(it->here == (bed->route.kind == ROUTE_KIND_SELF));
+    if (it->here) {
+        router_proposed(bed->router, it->ticket, it);
+    }
 }
 
 static void keep_reply(struct bed *bed, struct request *request, const struct proto_reply *reply)

@@ -29,6 +29,7 @@ struct bed_sending {
     uint64_t sequence;
     uint64_t confirmed;
     bool applied;
+    bool withdrawn;
     struct buf result;
     enum status result_status;
 };
@@ -62,6 +63,8 @@ struct bed {
     uint32_t sending_count;
     struct bed_call *calls;
     uint32_t call_count;
+    bool withdrawable; /* the replica here submits nothing: what it has can be taken back */
+    uint32_t withdrawn;
     bool keep_replies; /* replies are not delivered; the test calls bed_deliver */
     /* Effects of reads, the last of each kind. */
     struct read_effect read_last;

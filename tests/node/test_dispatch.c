@@ -335,6 +335,101 @@ static void test_dispatch__unknown_is_settled_by_the_next_leader(void **state)
     assert_int_equal(stats.settling, 0);
 }
 
+/* The two other voters of a leader are paused: what it closes stays under way, what comes next waits
+ * for that. */
+static void hold_up(struct sim *sim, struct sim_node *leader)
+{
+    for (unsigned i = 0; i < 3; i++) {
+        if (&sim->nodes[i] != leader) {
+            sim_pause(&sim->nodes[i]);
+        }
+    }
+}
+
+static void let_go(struct sim *sim)
+{
+    for (unsigned i = 0; i < 3; i++) {
+        if (sim->nodes[i].paused) {
+            sim_resume(&sim->nodes[i]);
+        }
+    }
+}
+
+/* Nothing remembers the key: no command on it was ever carried out. */
+static void assert_never_granted(const struct sim_node *node, const char *key)
+{
+    struct tombstone_view tombstone;
+    struct lease_view lease;
+    const struct fsm *fsm = replica_fsm(node->replica);
+    assert_false(fsm_query_tombstone(fsm, slice_text("default"), slice_text(key), &tombstone));
+    assert_false(fsm_query_owner(fsm, slice_text("default"), slice_text(key), fsm_clock_ms(fsm),
+                                 &lease));
+}
+
+static void test_dispatch__what_waited_for_its_entry_at_the_deadline_was_not_done(void **state)
+{
+    struct sim *sim = *state;
+    struct sim_node *leader = leader_of(sim);
+    (void)ask(leader, PROTO_METHOD_TAKE, "warm", "me");
+    hold_up(sim, leader);
+    struct call ahead = of_key(PROTO_METHOD_TAKE, "ahead", "a");
+    ahead.asked.op.keys = &ahead.item;
+    ahead.asked.op.key_count = 1;
+    submit(&ahead, leader, 5000);
+    run(sim, 10);
+    struct call late = of_key(PROTO_METHOD_TAKE, "late", "b");
+    late.asked.op.keys = &late.item;
+    late.asked.op.key_count = 1;
+    submit(&late, leader, 100);
+    finish(&late);
+    assert_int_equal(status_api_error(late.status), API_ERROR_UNAVAILABLE);
+    assert_int_equal(late.replied_ns, late.dispatch.deadline_ns);
+    struct dispatch_stats stats;
+    dispatch_stats(leader->dispatch, &stats);
+    assert_int_equal(stats.settles, 0);
+    let_go(sim);
+    finish(&ahead);
+    assert_int_equal(ahead.outcome, OUTCOME_KIND_GRANTED);
+    run(sim, 1000);
+    assert_never_granted(leader, "late");
+}
+
+/* A forward has the time that was left when it was received, also while it waits here. */
+static void test_dispatch__a_forward_past_its_deadline_is_not_submitted(void **state)
+{
+    struct sim *sim = *state;
+    struct sim_node *leader = leader_of(sim);
+    struct sim_node *spare = &sim->nodes[SPARE];
+    (void)ask(spare, PROTO_METHOD_TAKE, "warm", "me");
+    hold_up(sim, leader);
+    struct call ahead = of_key(PROTO_METHOD_TAKE, "ahead", "a");
+    ahead.asked.op.keys = &ahead.item;
+    ahead.asked.op.key_count = 1;
+    submit(&ahead, leader, 5000);
+    run(sim, 10);
+    struct call late = of_key(PROTO_METHOD_TAKE, "late", "b");
+    late.asked.op.keys = &late.item;
+    late.asked.op.key_count = 1;
+    submit(&late, spare, 100);
+    struct call patient = of_key(PROTO_METHOD_TAKE, "patient", "c");
+    patient.asked.op.keys = &patient.item;
+    patient.asked.op.key_count = 1;
+    submit(&patient, spare, 5000);
+    finish(&late);
+    assert_int_equal(late.status, STATUS_UNKNOWN); /* it was sent, and nobody answered */
+    run(sim, 100);
+    let_go(sim);
+    finish(&ahead);
+    finish(&patient);
+    assert_int_equal(ahead.outcome, OUTCOME_KIND_GRANTED);
+    assert_int_equal(patient.outcome, OUTCOME_KIND_GRANTED);
+    run(sim, 1000);
+    assert_never_granted(leader, "late");
+    struct dispatch_stats stats;
+    dispatch_stats(spare->dispatch, &stats);
+    assert_int_equal(stats.settling, 0);
+}
+
 static void test_dispatch__f9_a_paused_leader_shows_nothing_old(void **state)
 {
     struct sim *sim = *state;
@@ -526,6 +621,8 @@ int main(void)
         DISPATCH_TEST(t10_a_newcomer_claims_what_has_ended),
         DISPATCH_TEST(10000_keys_in_one_call),
         DISPATCH_TEST(unknown_is_settled_by_the_next_leader),
+        DISPATCH_TEST(what_waited_for_its_entry_at_the_deadline_was_not_done),
+        DISPATCH_TEST(a_forward_past_its_deadline_is_not_submitted),
         DISPATCH_TEST(f9_a_paused_leader_shows_nothing_old),
         DISPATCH_TEST(a_forward_that_waited_in_a_stall_is_not_done),
         DISPATCH_TEST(a_grant_that_reached_nobody_is_taken_back),

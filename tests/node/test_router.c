@@ -347,6 +347,94 @@ static void test_router__what_is_open_for_longer_stays_unknown(void **state)
     assert_int_equal(stats_of(bed).settling, 1);
 }
 
+/* --- what the replica here has not submitted */
+
+static void test_router__what_still_waits_at_the_deadline_was_not_done(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    bed->withdrawable = true;
+    uint32_t call = bed_take(bed, "k", "a", 100);
+    bed_run(bed, 99);
+    assert_int_equal(bed->withdrawn, 0);
+    bed_run(bed, 1);
+    assert_true(bed->sendings[0].withdrawn);
+    assert_int_equal(bed->calls[call].status, STATUS_DEADLINE);
+    assert_int_equal(stats_of(bed).settles, 0);
+    assert_int_equal(stats_of(bed).unconfirmed, 0);
+    assert_true(router_idle(bed->router));
+}
+
+static void test_router__what_is_under_way_at_the_deadline_is_unknown(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    uint32_t call = bed_take(bed, "k", "a", 100);
+    bed_run(bed, 100);
+    assert_int_equal(bed->withdrawn, 0);
+    assert_int_equal(bed->calls[call].status, STATUS_UNKNOWN);
+    assert_int_equal(stats_of(bed).settling, 1);
+    bed_refuse(bed, 0, STATUS_DEADLINE); /* its completion finds nobody */
+    assert_int_equal(stats_of(bed).settling, 1);
+}
+
+/* Taking the last sending back says nothing of an earlier one. */
+static void test_router__what_is_taken_back_leaves_earlier_sendings_open(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    bed_follow(bed, 2, 1);
+    uint32_t call = bed_take(bed, "k", "a", 100);
+    bed_lead(bed, 2);
+    bed->withdrawable = true;
+    bed_run(bed, 100);
+    assert_true(bed->sendings[1].withdrawn);
+    assert_int_equal(bed->calls[call].status, STATUS_UNKNOWN);
+    assert_int_equal(stats_of(bed).settling, 1);
+}
+
+static void test_router__what_was_answered_is_not_taken_back(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    bed->withdrawable = true;
+    uint32_t call = bed_take(bed, "k", "a", 100);
+    bed_refuse(bed, 0, STATUS_DEADLINE); /* the replica was first */
+    bed_run(bed, 100);
+    while (bed->sending_count > 1 && bed->calls[call].replies == 0) {
+        bed_refuse(bed, bed->sending_count - 1, STATUS_DEADLINE);
+    }
+    assert_false(bed->sendings[0].withdrawn);
+    assert_int_equal(bed->calls[call].status, STATUS_DEADLINE);
+    assert_int_equal(stats_of(bed).settles, 0);
+}
+
+static void test_router__a_caller_that_leaves_takes_back_what_waits(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    bed->withdrawable = true;
+    uint32_t call = bed_take(bed, "k", "a", 5000);
+    bed_abandon(bed, call);
+    assert_true(bed->sendings[0].withdrawn);
+    assert_true(router_idle(bed->router));
+    assert_int_equal(stats_of(bed).settles, 0);
+}
+
+static void test_router__settles_are_never_taken_back(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    bed_take(bed, "k", "a", 100);
+    bed_run(bed, 100);
+    bed->withdrawable = true;
+    assert_int_equal(bed->sendings[1].kind, OP_KIND_SETTLE);
+    bed_run(bed, 60000);
+    router_end(bed->router, bed->now_ns);
+    assert_int_equal(bed->withdrawn, 0);
+    assert_true(router_idle(bed->router));
+}
+
 /* --- settling */
 
 /* A take by "a" that ended UNKNOWN; the settle is the last sending. */
@@ -1028,6 +1116,12 @@ int main(void)
         ROUTER_TEST(any_number_of_refusals_is_not_done),
         ROUTER_TEST(a_refusal_counts_for_the_63_that_came_after_it),
         ROUTER_TEST(what_is_open_for_longer_stays_unknown),
+        ROUTER_TEST(what_still_waits_at_the_deadline_was_not_done),
+        ROUTER_TEST(what_is_under_way_at_the_deadline_is_unknown),
+        ROUTER_TEST(what_is_taken_back_leaves_earlier_sendings_open),
+        ROUTER_TEST(what_was_answered_is_not_taken_back),
+        ROUTER_TEST(a_caller_that_leaves_takes_back_what_waits),
+        ROUTER_TEST(settles_are_never_taken_back),
         ROUTER_TEST(settled_before_it_was_applied_is_void),
         ROUTER_TEST(settled_after_it_was_applied_ends_the_lease),
         ROUTER_TEST(a_lease_that_was_held_before_is_kept_when_settled),
