@@ -1,10 +1,11 @@
 /* Accepting, cutting into messages, and the order in which replies become known as written.
  *
  * A connection is read while it has fewer than API_IN_FLIGHT_MAX calls whose replies are not wholly
- * written, and less than OUTPUT_SOFT_LEN of them waits for a slow reader; beyond that its input
- * stays in the socket. What is still sent to somebody who does not read ends the connection at
+ * written, less than OUTPUT_SOFT_LEN of them waits for a slow reader, and no message of it waits for
+ * room to be kept; beyond that its input stays in the socket. What is still sent to somebody who does not read ends the connection at
  * OUTPUT_HARD_LEN. The age of incomplete messages is kept in one list in the order of their
- * beginning, so one timer serves all connections.
+ * beginning, so one timer serves all connections. Those that something waits to be written to are
+ * looked at by another, UNREAD_LOOK_NS apart: libuv does not tell of a reply that went out in part.
  *
  * All that ends with a connection (calls lost, replies not written) is told in its close callback,
  * hence never from within a call of the owner. */
@@ -25,6 +26,7 @@
 #define OUTPUT_SOFT_LEN (1024u * 1024u)
 #define OUTPUT_HARD_LEN (32u * 1024u * 1024u)
 #define OUTPUT_ALL_LEN (256u * 1024u * 1024u)
+#define UNREAD_LOOK_NS (250 * NS_PER_MS)
 #define SPARE_FILES 64u /* for disk, links and libuv itself */
 
 struct api {
@@ -35,12 +37,15 @@ struct api {
     struct conn_pool pool;
     struct list conns;
     struct list dirty;      /* have something to be flushed */
-    struct list held;       /* stopped reading for their calls or their output */
+    struct list held;       /* stopped reading, see has_room */
     struct list incomplete; /* keep the beginning of a message, oldest first */
+    struct list unread;     /* have something that the kernel did not take at once */
     struct loop_timer *timer;
+    struct loop_timer *unread_timer; /* set while `unread` has somebody */
     struct buf busy;      /* what a connection over the limit is told */
     struct buf malformed; /* what is told before closing for malformed bytes */
     struct api_stats stats;
+    size_t kept_len; /* by the owner, for calls */
     uint32_t connections_max;
     bool accept_waits; /* a connection is there that was not accepted yet */
     bool turned_away;  /* one is being told "busy"; the next one waits */
@@ -59,12 +64,18 @@ struct api_conn {
     struct list dirty;      /* in api->dirty */
     struct list held;       /* in api->held */
     struct list incomplete; /* in api->incomplete */
+    struct list unread;     /* in api->unread */
     struct list calls;      /* unanswered */
     struct list replied;    /* not wholly written, in the order of the stream */
     uint32_t in_flight;     /* both lists */
+    size_t waiting_len;     /* of a whole message that there is no room to keep; 0: none */
     uint64_t since_ns;      /* beginning of the incomplete message */
+    uint64_t taken;         /* position up to which the kernel had it when last looked at */
+    uint64_t taken_ns;      /* when that was seen to move */
     bool counted;           /* not one that is only told "busy" */
 };
+
+_Static_assert(MESSAGE_LEN_MAX < API_KEPT_LEN_MAX, "every message fits when nothing is kept");
 
 static void on_connection(uv_stream_t *server, int st);
 static void accept_one(struct api *api);
@@ -76,13 +87,19 @@ static void on_written(void *ctx, uint64_t position);
 static void on_end(void *ctx, enum status status);
 static void on_conn_closed(void *ctx);
 static void on_timer(void *ctx, uint64_t now_ns);
+static void on_unread_timer(void *ctx, uint64_t now_ns);
 static void on_server_closed(uv_handle_t *handle);
 static bool has_room(const struct api_conn *conn);
+static bool may_keep(const struct api *api, size_t len);
+static void forget_call(struct api *api, struct api_call *call);
 static void hold(struct api_conn *conn);
 static void note_age(struct api_conn *conn, bool progress, bool rest);
 static void refuse_bytes(struct api_conn *conn);
 static void retry_held(struct api *api);
 static void mark_dirty(struct api_conn *conn);
+static void note_taken(struct api_conn *conn);
+static void make_room(struct api *api, size_t len);
+static void end_unread(struct api_conn *conn);
 static void prepare_errors(struct api *api);
 static uint32_t connections_allowed(uint32_t configured);
 static void finish_close(struct api *api);
@@ -105,8 +122,10 @@ enum status api_open(struct loop *loop, const struct api_config *config,
     list_init(&api->dirty);
     list_init(&api->held);
     list_init(&api->incomplete);
+    list_init(&api->unread);
     conn_pool_init(&api->pool, loop, API_INPUT_LEN_MAX);
     api->timer = loop_timer_create(loop, on_timer, api);
+    api->unread_timer = loop_timer_create(loop, on_unread_timer, api);
     prepare_errors(api);
 
     CHECK(uv_pipe_init(loop_uv(loop), &api->server, 0) == 0);
@@ -123,9 +142,17 @@ void api_call_begin(struct api_conn *conn, struct api_call *call)
 {
     call->conn = conn;
     call->end = 0;
+    call->kept_len = 0;
     list_init(&call->link);
     list_append(&conn->calls, &call->link);
     conn->in_flight++;
+}
+
+void api_call_keep(struct api *api, struct api_call *call, size_t len)
+{
+    CHECK(call->conn != NULL && call->conn->api == api);
+    api->kept_len = api->kept_len - call->kept_len + len;
+    call->kept_len = len;
 }
 
 void api_call_reply(struct api *api, struct api_call *call, struct slice reply)
@@ -134,11 +161,12 @@ void api_call_reply(struct api *api, struct api_call *call, struct slice reply)
     CHECK(conn != NULL && conn->api == api && call->end == 0);
     list_remove(&call->link);
     list_append(&conn->replied, &call->link);
-    if (conn_closing(conn->conn) ||
-        conn_output_len(conn->conn) + reply.len > OUTPUT_HARD_LEN ||
-        api->pool.output_len + reply.len > OUTPUT_ALL_LEN) {
+    make_room(api, reply.len);
+    if (conn_output_len(conn->conn) + reply.len > OUTPUT_HARD_LEN) {
+        end_unread(conn);
+    }
+    if (conn_closing(conn->conn)) {
         call->end = UINT64_MAX; /* never written; told when the connection is closed */
-        api_conn_refuse(conn);
         return;
     }
     conn_send(conn->conn, reply);
@@ -160,6 +188,7 @@ void api_flush(struct api *api)
     while ((link = list_pop(&api->dirty)) != NULL) {
         struct api_conn *conn = CONTAINER_OF(link, struct api_conn, dirty);
         conn_flush(conn->conn);
+        note_taken(conn);
     }
     retry_held(api);
     conn_pool_turn(&api->pool);
@@ -169,6 +198,7 @@ void api_stats(const struct api *api, struct api_stats *out_stats)
 {
     *out_stats = api->stats;
     out_stats->input_len = api->pool.input_len;
+    out_stats->kept_len = api->kept_len;
 }
 
 void api_close(struct api *api, void (*cb)(void *ctx), void *ctx)
@@ -179,7 +209,9 @@ void api_close(struct api *api, void (*cb)(void *ctx), void *ctx)
     api->closed_ctx = ctx;
     api_socket_unlink(&api->socket);
     loop_timer_destroy(api->timer);
+    loop_timer_destroy(api->unread_timer);
     api->timer = NULL;
+    api->unread_timer = NULL;
     uv_close((uv_handle_t *)&api->server, on_server_closed);
     struct list *link;
     struct list *after;
@@ -247,6 +279,7 @@ static struct api_conn *create_conn(struct api *api, bool counted)
     list_init(&conn->dirty);
     list_init(&conn->held);
     list_init(&conn->incomplete);
+    list_init(&conn->unread);
     list_init(&conn->calls);
     list_init(&conn->replied);
     list_append(&api->conns, &conn->link);
@@ -286,6 +319,11 @@ static size_t on_bytes(void *ctx, struct slice bytes)
             incomplete = true;
             break;
         }
+        if (!may_keep(api, len)) {
+            conn->waiting_len = len;
+            break;
+        }
+        conn->waiting_len = 0;
         used += len;
         api->stats.messages++;
         api->callbacks.on_message(api->callbacks.ctx, conn, &conn->peer,
@@ -314,13 +352,14 @@ static void on_written(void *ctx, uint64_t position)
         }
         list_remove(link);
         conn->in_flight--;
-        call->conn = NULL;
+        forget_call(api, call);
         loop_turn_again(api->loop);
         api->callbacks.on_written(api->callbacks.ctx, call, true);
     }
     if (conn_output_len(conn->conn) > 0 && !conn_writing(conn->conn)) {
         mark_dirty(conn);
     }
+    note_taken(conn);
 }
 
 static void on_end(void *ctx, enum status status)
@@ -338,15 +377,16 @@ static void on_conn_closed(void *ctx)
     list_remove(&conn->dirty);
     list_remove(&conn->held);
     list_remove(&conn->incomplete);
+    list_remove(&conn->unread);
     struct list *link;
     while ((link = list_pop(&conn->replied)) != NULL) {
         struct api_call *call = CONTAINER_OF(link, struct api_call, link);
-        call->conn = NULL;
+        forget_call(api, call);
         api->callbacks.on_written(api->callbacks.ctx, call, false);
     }
     while ((link = list_pop(&conn->calls)) != NULL) {
         struct api_call *call = CONTAINER_OF(link, struct api_call, link);
-        call->conn = NULL;
+        forget_call(api, call);
         api->callbacks.on_call_lost(api->callbacks.ctx, call);
     }
     api->stats.connections -= conn->counted ? 1 : 0;
@@ -377,6 +417,24 @@ static void on_timer(void *ctx, uint64_t now_ns)
     }
 }
 
+static void on_unread_timer(void *ctx, uint64_t now_ns)
+{
+    struct api *api = ctx;
+    struct list *link;
+    struct list *after;
+    LIST_FOR_EACH(link, after, &api->unread)
+    {
+        struct api_conn *conn = CONTAINER_OF(link, struct api_conn, unread);
+        note_taken(conn);
+        if (list_linked(link) && now_ns - conn->taken_ns >= ms_to_ns(API_UNREAD_MS_MAX)) {
+            end_unread(conn);
+        }
+    }
+    if (!list_empty(&api->unread)) {
+        loop_timer_set(api->unread_timer, now_ns + UNREAD_LOOK_NS);
+    }
+}
+
 static void on_server_closed(uv_handle_t *handle)
 {
     struct api *api = handle->data;
@@ -386,7 +444,23 @@ static void on_server_closed(uv_handle_t *handle)
 
 static bool has_room(const struct api_conn *conn)
 {
-    return conn->in_flight < API_IN_FLIGHT_MAX && conn_output_len(conn->conn) < OUTPUT_SOFT_LEN;
+    return conn->in_flight < API_IN_FLIGHT_MAX &&
+           conn_output_len(conn->conn) < OUTPUT_SOFT_LEN &&
+           (conn->waiting_len == 0 || may_keep(conn->api, conn->waiting_len));
+}
+
+/* How much the owner makes of a message is known only when it has it. */
+static bool may_keep(const struct api *api, size_t len)
+{
+    size_t len_max = len <= API_SMALL_LEN ? 2 * API_KEPT_LEN_MAX : API_KEPT_LEN_MAX;
+    return api->kept_len + len <= len_max;
+}
+
+static void forget_call(struct api *api, struct api_call *call)
+{
+    api->kept_len -= call->kept_len;
+    call->kept_len = 0;
+    call->conn = NULL;
 }
 
 static void hold(struct api_conn *conn)
@@ -452,6 +526,58 @@ static void mark_dirty(struct api_conn *conn)
 {
     if (!list_linked(&conn->dirty)) {
         list_append(&conn->api->dirty, &conn->dirty);
+    }
+}
+
+/* See whether the kernel has taken anything since the last look. */
+static void note_taken(struct api_conn *conn)
+{
+    struct api *api = conn->api;
+    if (conn_closing(conn->conn) || conn_output_len(conn->conn) == 0) {
+        list_remove(&conn->unread);
+        return;
+    }
+    uint64_t taken = conn_taken(conn->conn);
+    if (list_linked(&conn->unread) && taken == conn->taken) {
+        return;
+    }
+    conn->taken = taken;
+    conn->taken_ns = loop_now_ns(api->loop);
+    if (list_linked(&conn->unread) || api->closing) {
+        return;
+    }
+    if (list_empty(&api->unread)) {
+        loop_timer_set(api->unread_timer, conn->taken_ns + UNREAD_LOOK_NS);
+    }
+    list_append(&api->unread, &conn->unread);
+}
+
+/* End those that have left most unread until so many bytes more are allowed. */
+static void make_room(struct api *api, size_t len)
+{
+    while (api->pool.output_len + len > OUTPUT_ALL_LEN) {
+        struct api_conn *most = NULL;
+        struct list *link;
+        struct list *after;
+        LIST_FOR_EACH(link, after, &api->conns)
+        {
+            struct api_conn *conn = CONTAINER_OF(link, struct api_conn, link);
+            if (!conn_closing(conn->conn) &&
+                (most == NULL || conn_output_len(conn->conn) > conn_output_len(most->conn))) {
+                most = conn;
+            }
+        }
+        CHECK(most != NULL && conn_output_len(most->conn) > 0);
+        end_unread(most);
+    }
+}
+
+static void end_unread(struct api_conn *conn)
+{
+    if (!conn_closing(conn->conn)) {
+        conn->api->stats.unread++;
+        list_remove(&conn->unread);
+        conn_close(conn->conn);
     }
 }
 

@@ -3,8 +3,15 @@
  *
  * Bounded everywhere: a message is at most MESSAGE_LEN_MAX, all input buffers together
  * API_INPUT_LEN_MAX (reading pauses beyond it), a connection has at most API_IN_FLIGHT_MAX calls
- * unanswered (the rest waits in its socket), connections are counted. An incomplete message that
- * is older than API_MESSAGE_AGE_MS_MAX ends its connection. Knows nothing of methods. */
+ * unanswered (the rest waits in its socket), connections are counted. What the owner keeps of calls
+ * is counted too: a message waits, and its connection with it, until there is room for as many bytes
+ * below API_KEPT_LEN_MAX; small ones have as much again, so that they pass whoever keeps much. An
+ * incomplete message that is older than API_MESSAGE_AGE_MS_MAX ends its connection.
+ *
+ * A caller that does not read must not keep others waiting, since a number is confirmed only when
+ * its reply is written: replies of which the socket takes nothing for API_UNREAD_MS_MAX end their
+ * connection, and when all output together is too much, whoever has left most unread goes first.
+ * Knows nothing of methods. */
 #ifndef NODE_API_H_
 #define NODE_API_H_
 
@@ -14,9 +21,12 @@
 #include "node/loop.h"
 
 #define API_INPUT_LEN_MAX (64u * 1024u * 1024u)
+#define API_KEPT_LEN_MAX (64u * 1024u * 1024u)
+#define API_SMALL_LEN 4096u
 #define API_IN_FLIGHT_MAX 1024u
 #define API_CONNECTIONS_MAX 16384u
 #define API_MESSAGE_AGE_MS_MAX 30000u
+#define API_UNREAD_MS_MAX 5000u
 
 struct api;
 struct api_conn;
@@ -33,6 +43,7 @@ struct api_call {
     struct api_conn *conn; /* NULL once the connection is gone */
     struct list link;      /* in the connection's calls */
     uint64_t end;          /* the API's own: where the reply ends in the stream */
+    size_t kept_len;       /* the API's own: see api_call_keep */
 };
 
 struct api_callbacks {
@@ -66,6 +77,10 @@ NODISCARD enum status api_open(struct loop *loop, const struct api_config *confi
 
 void api_call_begin(struct api_conn *conn, struct api_call *call);
 
+/* The owner keeps so many bytes for this call, in all; until on_call_lost or on_written, or until
+ * it says another figure. */
+void api_call_keep(struct api *api, struct api_call *call, size_t len);
+
 /* Queue the reply: copied; all replies of a loop turn are written to their connection at once, at
  * the end of the turn (api_flush). Then on_written. */
 void api_call_reply(struct api *api, struct api_call *call, struct slice reply);
@@ -82,7 +97,9 @@ struct api_stats {
     uint64_t connections_refused; /* over the limit */
     uint64_t messages;
     uint64_t refused; /* connections closed for what they sent */
+    uint64_t unread;  /* connections closed for what they did not read */
     uint64_t input_len;
+    uint64_t kept_len; /* by calls */
 };
 void api_stats(const struct api *api, struct api_stats *out_stats);
 

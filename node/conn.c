@@ -178,6 +178,16 @@ size_t conn_output_len(const struct conn *conn)
     return (size_t)(conn->sent - conn->written);
 }
 
+/* libuv reports a write when all of it is out, but keeps count of what is left. */
+uint64_t conn_taken(const struct conn *conn)
+{
+    if (!conn->writing) {
+        return conn->written;
+    }
+    size_t left = uv_stream_get_write_queue_size(&conn->uv.stream);
+    return conn->written + (conn->flying.len - conn->flying_from - left);
+}
+
 bool conn_writing(const struct conn *conn)
 {
     return conn->writing;
@@ -226,6 +236,8 @@ void conn_close(struct conn *conn)
         return;
     }
     conn->closing = true;
+    conn->pool->output_len -= conn_output_len(conn);
+    buf_deinit(&conn->output); /* what flies stays until libuv has let go of it */
     list_remove(&conn->quiet);
     uv_close(&conn->uv.handle, on_close);
 }
@@ -372,7 +384,6 @@ static void on_close(uv_handle_t *handle)
     struct conn *conn = handle->data;
     CHECK(!conn->writing);
     conn->pool->input_len -= conn->input.len;
-    conn->pool->output_len -= (size_t)(conn->sent - conn->written);
     void (*on_closed)(void *ctx) = conn->callbacks.on_closed;
     void *ctx = conn->ctx;
     buf_deinit(&conn->input);

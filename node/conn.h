@@ -34,7 +34,7 @@ struct conn_pool {
     uint8_t *scratch; /* CONN_READ_LEN bytes */
     size_t input_len_max;
     size_t input_len;  /* kept by all connections */
-    size_t output_len; /* waiting to be written by all connections */
+    size_t output_len; /* waiting to be written by all connections that are not closing */
     struct list quiet;  /* connections that are not read from */
     uint64_t looked_ns; /* when quiet ones were looked at for hang-up */
 };
@@ -90,6 +90,9 @@ uint64_t conn_position(const struct conn *conn);
 
 /* Bytes that the kernel has not taken. */
 size_t conn_output_len(const struct conn *conn);
+
+/* Position up to which the kernel has everything; moves before on_written tells. */
+uint64_t conn_taken(const struct conn *conn);
 
 /* True while a leftover is being written; conn_flush does nothing until it is out. */
 bool conn_writing(const struct conn *conn);

@@ -1,5 +1,6 @@
-/* A call lives from its message to the moment when its reply is written or its connection is gone.
- * Whoever is asked (dispatcher, node) may still hold it in between; `state` says who does:
+/* A call lives from its message to the moment when its reply is written or its connection is gone;
+ * what was asked is kept until it is answered. Whoever is asked (dispatcher, node) may still hold it
+ * in between; `state` says who does:
  *
  *   message ──► ASKED ──reply──► REPLYING ──written──► freed
  *                 │ connection gone
@@ -58,7 +59,8 @@ static void on_transferred(void *ctx, enum status status);
 static struct service_call *call_take(struct service *service);
 static void call_put(struct service_call *call);
 static struct slice message_keep(struct service_call *call, struct slice message);
-static void keys_keep(struct service_call *call);
+static size_t keys_keep(struct service_call *call);
+static void request_forget(struct service_call *call);
 static void handle(struct service_call *call, const struct api_peer *peer);
 static enum status validate(const struct proto_request *request, struct violation *out_violation);
 static enum status validate_read(const struct proto_request *request,
@@ -135,7 +137,8 @@ static void on_message(void *ctx, struct api_conn *conn, const struct api_peer *
         answer_error(call, st, NULL, &violation);
         return;
     }
-    keys_keep(call);
+    size_t long_len = call->message_long != NULL ? message.len : 0;
+    api_call_keep(service->api, &call->api, sizeof *call + long_len + keys_keep(call));
     handle(call, peer);
 }
 
@@ -153,6 +156,7 @@ static void on_call_lost(void *ctx, struct api_call *api_call)
         return;
     }
     call->state = CALL_STATE_LOST;
+    request_forget(call);
 }
 
 static void on_written(void *ctx, struct api_call *api_call, bool wholly)
@@ -356,6 +360,8 @@ static void answer(struct service_call *call, const struct proto_reply *reply)
     buf_clear(&service->reply);
     proto_encode_reply(reply, &service->reply);
     CHECK(!buf_overflown(&service->reply));
+    request_forget(call); /* a reply may have to wait for a slow reader */
+    api_call_keep(service->api, &call->api, sizeof *call);
     api_call_reply(service->api, &call->api, buf_slice(&service->reply));
 }
 
@@ -383,8 +389,7 @@ static struct service_call *call_take(struct service *service)
 static void call_put(struct service_call *call)
 {
     struct service *service = call->service;
-    free(call->message_long);
-    free(call->keys);
+    request_forget(call);
     service->stats.in_flight--;
     if (service->pool_count >= POOL_MAX) {
         free(call);
@@ -407,21 +412,34 @@ static struct slice message_keep(struct service_call *call, struct slice message
     return slice_from(into, message.len);
 }
 
-/* The decoder's arrays live until it is used again; the call needs its keys for longer. */
-static void keys_keep(struct service_call *call)
+/* Nobody looks at what was asked any more; what is inline goes with the call. */
+static void request_forget(struct service_call *call)
+{
+    free(call->message_long);
+    free(call->keys);
+    call->message_long = NULL;
+    call->keys = NULL;
+}
+
+/* The decoder's arrays live until it is used again; the call needs its keys for longer. Returns how
+ * many bytes that takes beside the call itself. */
+static size_t keys_keep(struct service_call *call)
 {
     struct op *op = &call->request.op;
+    size_t len = 0;
     if (op->key_count == 0) {
         op->keys = NULL;
     } else if (op->key_count == 1) {
         call->key = op->keys[0];
         op->keys = &call->key;
     } else {
-        call->keys = malloc(op->key_count * sizeof *call->keys);
+        len = op->key_count * sizeof *call->keys;
+        call->keys = malloc(len);
         CHECK(call->keys != NULL);
-        memcpy(call->keys, op->keys, op->key_count * sizeof *call->keys);
+        memcpy(call->keys, op->keys, len);
         op->keys = call->keys;
     }
+    return len;
 }
 
 static bool is_lease_verb(enum proto_method method)

@@ -2,8 +2,8 @@
  * the node, and their replies back.
  *
  * It checks what a caller may do (administrators are root and the node's own user, by the socket's
- * peer credentials), what a request may contain, and keeps each call's bytes until its reply is
- * written or its connection is gone. One reply per call. */
+ * peer credentials), what a request may contain, and keeps each call's bytes until it is
+ * answered or its connection is gone. One reply per call. */
 #ifndef NODE_SERVICE_H_
 #define NODE_SERVICE_H_
 

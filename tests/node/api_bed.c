@@ -50,6 +50,7 @@ static void on_message(void *ctx, struct api_conn *conn, const struct api_peer *
     call->message = slice_from(copy, message.len);
     list_init(&call->link);
     api_call_begin(conn, &call->api);
+    api_call_keep(bed->api, &call->api, bed->keep_len);
     if (bed->hold) {
         list_append(&bed->held, &call->link);
         bed->held_count++;

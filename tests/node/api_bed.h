@@ -23,6 +23,7 @@ struct api_bed {
     bool hold;        /* keep calls instead of echoing them */
     bool refuse;      /* end the connection of the next message */
     size_t reply_len; /* answer with so many bytes instead of the message */
+    size_t keep_len;  /* say that so many bytes are kept for each call */
     struct list held;
     unsigned held_count;
     unsigned messages;

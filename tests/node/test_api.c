@@ -248,7 +248,7 @@ static void test_api__i9_a_caller_that_never_reads_is_bounded_and_then_closed(vo
     say(fd, &in);
     assert_true(held(100));
     unsigned answered = 0;
-    while (stats_of().refused == 0 && bed.held_count > 0) {
+    while (stats_of().unread == 0 && bed.held_count > 0) {
         bed_answer_one(&bed);
         answered++;
         (void)uv_run(loop_uv(bed.loop), UV_RUN_NOWAIT);
@@ -257,6 +257,51 @@ static void test_api__i9_a_caller_that_never_reads_is_bounded_and_then_closed(vo
     assert_true(connections(0));
     assert_int_equal(bed.lost + bed.unwritten, 100);
     (void)close(fd);
+}
+
+/* Eight that read nothing share nearly all that may wait; the reply that finds no room is that of
+ * somebody who does read. */
+static void test_api__i9_whoever_has_left_most_unread_makes_room(void **state)
+{
+    (void)state;
+    enum { HOARDERS = 8, REPLIES = 7, MOST = 5 };
+    int fds[HOARDERS];
+    bed.hold = true;
+    for (unsigned i = 0; i < HOARDERS; i++) {
+        fds[i] = bed_connect(&bed);
+        buf_clear(&in);
+        for (uint32_t id = 0; id < REPLIES; id++) {
+            bed_message(id, 0, &in);
+        }
+        say(fds[i], &in);
+        assert_true(held(REPLIES));
+        bed.reply_len = 4500u * 1024u + (i == MOST ? 1000 : 0);
+        while (bed.held_count > 0) {
+            bed_answer_one(&bed);
+        }
+    }
+    assert_int_equal(stats_of().unread, 0); /* 246 of 256 MiB */
+    int reader = bed_connect(&bed);
+    say(reader, &in);
+    assert_true(held(REPLIES));
+    bed.reply_len = 2u * 1024u * 1024u;
+    while (bed.held_count > 0) {
+        bed_answer_one(&bed);
+    }
+    assert_int_equal(stats_of().unread, 1);
+    assert_true(bed_read(&bed, reader, REPLIES * bed.reply_len, &out));
+    drive_for(bed.loop, 1);
+    assert_int_equal(bed.written, REPLIES);
+    assert_int_equal(bed.unwritten, REPLIES);
+    assert_true(connections(HOARDERS));
+    buf_clear(&out);
+    assert_true(bed_say_until_closed(&bed, fds[MOST], slice_from("", 0), &out));
+    for (unsigned i = 0; i < HOARDERS; i++) {
+        if (i != MOST) {
+            (void)close(fds[i]);
+        }
+    }
+    (void)close(reader);
 }
 
 static void test_api__a_slow_reader_is_not_read_from_until_it_has_read(void **state)
@@ -431,6 +476,86 @@ static void test_api__input_of_all_connections_is_bounded(void **state)
     assert_int_equal(stats_of().input_len, 0);
 }
 
+/* The owner keeps 20 MiB for each call: four pass the 64 MiB, three small ones more the 128. */
+static void test_api__what_calls_keep_is_bounded(void **state)
+{
+    (void)state;
+    bed.hold = true;
+    bed.keep_len = 20 * MIB;
+    int greedy = bed_connect(&bed);
+    for (uint32_t id = 0; id < 10; id++) {
+        bed_message(id, API_SMALL_LEN, &in); /* a little more than small */
+    }
+    say(greedy, &in);
+    assert_true(held(4));
+    drive_for(bed.loop, 100);
+    assert_int_equal(bed.held_count, 4);
+    assert_int_equal(stats_of().kept_len, 80 * MIB);
+
+    int small = bed_connect(&bed);
+    buf_clear(&in);
+    for (uint32_t id = 0; id < 5; id++) {
+        bed_message(id, 10, &in);
+    }
+    say(small, &in);
+    assert_true(held(7));
+    drive_for(bed.loop, 100);
+    assert_int_equal(bed.held_count, 7);
+
+    /* Below 128 MiB small ones go on, below 64 the others too. */
+    bed_answer_one(&bed);
+    assert_true(held(7));
+    bed_answer_one(&bed);
+    assert_true(held(7));
+    assert_int_equal(stats_of().kept_len, 140 * MIB);
+    for (unsigned i = 0; i < 3; i++) {
+        bed_answer_one(&bed);
+    }
+    drive_for(bed.loop, 100);
+    assert_int_equal(bed.held_count, 4); /* 80 MiB: still too much */
+    bed_answer_one(&bed);
+    assert_true(held(4));
+    assert_int_equal(bed.messages, 10);
+
+    /* Who hangs up keeps nothing, and whoever waits goes on. */
+    (void)close(small);
+    (void)close(greedy);
+    assert_true(connections(0));
+    assert_int_equal(stats_of().kept_len, 0);
+    int last = bed_connect(&bed);
+    buf_clear(&in);
+    bed_message(1, API_SMALL_LEN, &in);
+    say(last, &in);
+    assert_true(held(1));
+    (void)close(last);
+    assert_true(connections(0));
+}
+
+static void test_api__a_message_that_waits_for_room_is_served_whole(void **state)
+{
+    (void)state;
+    bed.hold = true;
+    bed.keep_len = API_KEPT_LEN_MAX;
+    int greedy = bed_connect(&bed);
+    bed_message(1, 10, &in);
+    say(greedy, &in);
+    assert_true(held(1));
+    int fd = bed_connect(&bed);
+    buf_clear(&in);
+    bed_message(2, 100u * 1024u, &in);
+    say(fd, &in);
+    drive_for(bed.loop, 100);
+    assert_int_equal(bed.messages, 1);
+    bed.hold = false;
+    bed_answer_one(&bed);
+    assert_true(bed_read(&bed, fd, in.len, &out));
+    assert_memory_equal(out.base, in.base, in.len);
+    assert_int_equal(stats_of().kept_len, 0);
+    assert_int_equal(stats_of().input_len, 0);
+    (void)close(greedy);
+    (void)close(fd);
+}
+
 /* --- connections */
 
 static void test_api__i8_over_the_limit_a_newcomer_is_told_busy(void **state)
@@ -530,11 +655,14 @@ int main(void)
         TEST(test_api__a_hang_up_is_noticed_where_nobody_reads),
         TEST(test_api__a_refused_connection_loses_its_calls_after_the_call),
         TEST(test_api__i9_a_caller_that_never_reads_is_bounded_and_then_closed),
+        TEST(test_api__i9_whoever_has_left_most_unread_makes_room),
         TEST(test_api__a_slow_reader_is_not_read_from_until_it_has_read),
         TEST(test_api__i1_i2_i4_hostile_bytes_close_their_connection_only),
         TEST(test_api__i2_nesting_of_ten_thousand_is_refused),
         TEST(test_api__i1_a_bad_connection_costs_less_than_64_kib),
         TEST(test_api__input_of_all_connections_is_bounded),
+        TEST(test_api__what_calls_keep_is_bounded),
+        TEST(test_api__a_message_that_waits_for_room_is_served_whole),
         TEST(test_api__i8_over_the_limit_a_newcomer_is_told_busy),
         TEST(test_api__many_newcomers_at_once_are_all_told),
         TEST(test_api__closing_loses_what_was_open),
