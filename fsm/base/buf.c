@@ -26,18 +26,13 @@ void buf_clear(struct buf *buf)
     buf->overflown = false;
 }
 
-void buf_append(struct buf *buf, const void *bytes, size_t len)
+void buf_append_slow(struct buf *buf, const void *bytes, size_t len)
 {
     if (len == 0 || !make_room(buf, len)) {
         return;
     }
     memcpy(buf->base + buf->len, bytes, len);
     buf->len += len;
-}
-
-void buf_append_u8(struct buf *buf, uint8_t value)
-{
-    buf_append(buf, &value, 1);
 }
 
 void buf_append_zeros(struct buf *buf, size_t len)

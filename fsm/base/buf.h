@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "fsm/base/check.h"
 #include "fsm/base/slice.h"
@@ -28,8 +29,27 @@ void buf_deinit(struct buf *buf);
 /* Back to empty, memory kept for reuse, overflow forgotten. */
 void buf_clear(struct buf *buf);
 
-void buf_append(struct buf *buf, const void *bytes, size_t len);
-void buf_append_u8(struct buf *buf, uint8_t value);
+/* The rest of buf_append: room has to be made, or there is none. */
+void buf_append_slow(struct buf *buf, const void *bytes, size_t len);
+
+/* Inline, because encoders call it for every few bytes. */
+static inline void buf_append(struct buf *buf, const void *bytes, size_t len)
+{
+    if (len <= buf->cap - buf->len && len <= buf->len_max - buf->len && !buf->overflown) {
+        if (len > 0) {
+            memcpy(buf->base + buf->len, bytes, len);
+            buf->len += len;
+        }
+        return;
+    }
+    buf_append_slow(buf, bytes, len);
+}
+
+static inline void buf_append_u8(struct buf *buf, uint8_t value)
+{
+    buf_append(buf, &value, 1);
+}
+
 void buf_append_zeros(struct buf *buf, size_t len);
 
 /* Little-endian. */

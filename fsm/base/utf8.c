@@ -1,12 +1,14 @@
 /* One decoder, strict by the table of well-formed sequences (Unicode 15, table 3-7). */
 #include "fsm/base/utf8.h"
 
+static size_t plain_len(struct slice text);
+static bool plain_word(const uint8_t *at);
 static unsigned sequence_len(uint8_t lead);
 
 enum utf8_verdict utf8_check(struct slice text)
 {
     bool control = false;
-    for (size_t at = 0; at < text.len;) {
+    for (size_t at = plain_len(text); at < text.len;) {
         uint32_t code = 0;
         unsigned len = utf8_decode(text, at, &code);
         if (len == 0) {
@@ -39,6 +41,38 @@ unsigned utf8_decode(struct slice text, size_t at, uint32_t *out_code)
     }
     *out_code = code;
     return len;
+}
+
+/* How many bytes at the beginning are surely printable ASCII, looked at eight at a time: most keys
+ * and owners are nothing else. What is left over at the end is looked at together with bytes before
+ * it. */
+static size_t plain_len(struct slice text)
+{
+    size_t at = 0;
+    for (; text.len - at >= sizeof(uint64_t); at += sizeof(uint64_t)) {
+        if (!plain_word(text.base + at)) {
+            return at;
+        }
+    }
+    bool plain_end = at > 0 && plain_word(text.base + text.len - sizeof(uint64_t));
+    return plain_end ? text.len : at;
+}
+
+/* In each byte of the word: the high bit of `word` is set for what is not ASCII, that of `word + 1`
+ * for 0x7f too, and that of `word - 0x20` (with the high bit lent, so that no borrow leaves the
+ * byte) is clear for control characters. */
+static bool plain_word(const uint8_t *at)
+{
+    const uint64_t high = 0x8080808080808080ull;
+    const uint64_t ones = 0x0101010101010101ull;
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    if ((word & high) != 0) {
+        return false;
+    }
+    uint64_t controls = ~((word | high) - 0x20 * ones) & high;
+    uint64_t deletes = (word + ones) & high;
+    return (controls | deletes) == 0;
 }
 
 static unsigned sequence_len(uint8_t lead)

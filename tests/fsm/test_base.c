@@ -305,6 +305,25 @@ static void test_base__utf8_follows_the_table_of_well_formed_sequences(void **st
     }
 }
 
+/* Plain text is looked at in words: every byte value at every place of texts of every length. */
+static void test_base__utf8_sees_each_byte_at_each_place(void **state)
+{
+    (void)state;
+    uint8_t text[26];
+    for (size_t len = 1; len <= sizeof text; len++) {
+        for (size_t at = 0; at < len; at++) {
+            memset(text, 'k', len);
+            for (unsigned value = 0; value < 256; value++) {
+                text[at] = (uint8_t)value;
+                enum utf8_verdict verdict = value >= 0x80                 ? UTF8_INVALID
+                                            : value < 0x20 || value == 0x7f ? UTF8_CONTROL
+                                                                            : UTF8_OK;
+                assert_int_equal(utf8_check(slice_from(text, len)), verdict);
+            }
+        }
+    }
+}
+
 static void test_base__utf8_names_control_characters(void **state)
 {
     (void)state;
@@ -504,6 +523,7 @@ int main(void)
         cmocka_unit_test(test_base__rng_is_xoshiro256_star_star),
         cmocka_unit_test(test_base__rng_stays_below_its_bound),
         cmocka_unit_test(test_base__utf8_follows_the_table_of_well_formed_sequences),
+        cmocka_unit_test(test_base__utf8_sees_each_byte_at_each_place),
         cmocka_unit_test(test_base__utf8_names_control_characters),
         cmocka_unit_test(test_base__mp_scan_finds_the_end_of_each_type),
         cmocka_unit_test(test_base__mp_scan_stops_at_the_first_object),
