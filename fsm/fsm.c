@@ -24,12 +24,6 @@ static struct slice answer_status(struct fsm *fsm, enum op_kind kind, enum statu
 static struct slice answer_op(struct fsm *fsm, const struct op *op);
 static void apply_op(struct fsm *fsm, const struct op *op, struct result *out_result);
 static void tidy(struct fsm *fsm);
-static void sweep(struct fsm *fsm);
-static void sweep_tombstones(struct fsm *fsm);
-static void sweep_owners(struct fsm *fsm);
-static void sweep_origins(struct fsm *fsm);
-static void sweep_floors(struct fsm *fsm);
-static uint64_t past(uint64_t start_ms, uint64_t period_ms);
 
 struct fsm *fsm_create(void)
 {
@@ -73,13 +67,15 @@ void fsm_apply(struct fsm *fsm, uint64_t index, const struct entry *entry, fsm_r
     CHECK(index > fsm->index);
     fsm->index = index;
     fsm->clock_ms = max_u64(fsm->clock_ms, entry->stamp_ms);
+    fsm_forget_advance(fsm);
     changes_clear(fsm->changes);
     for (uint32_t i = 0; i < entry->command_count; i++) {
         fsm->place = i;
         apply_command(fsm, &entry->commands[i], cb, ctx);
     }
     fsm->place = POSITION_PLACE_END;
-    sweep(fsm);
+    fsm_sweep(fsm);
+    tidy(fsm);
 }
 
 const struct changes *fsm_changes(const struct fsm *fsm)
@@ -123,27 +119,6 @@ bool fsm_timed(const struct fsm *fsm)
            fsm->clock_ms < fsm->grace_end_ms || fsm_next_due_ms(fsm) <= fsm->clock_ms;
 }
 
-uint64_t fsm_next_due_ms(const struct fsm *fsm)
-{
-    const struct settings *settings = &fsm->settings;
-    if (fsm->marks.count > 0 || fsm->table.tombstone_count > settings->tombstones_max ||
-        fsm->origins.origins.count > settings->origins_max ||
-        fsm->owners.departure_count > settings->tombstones_max) {
-        return fsm->clock_ms;
-    }
-    uint64_t retention_ms = settings->tombstone_retention_ms;
-    const struct lease *lease = lease_table_first_due(&fsm->table);
-    uint64_t next_ms = lease == NULL ? EXPIRY_NEVER : past(lease->expiry_ms, 0);
-    next_ms = min_u64(next_ms, past(expiry_first_ms(&fsm->table.ages), retention_ms));
-    next_ms = min_u64(next_ms, past(expiry_first_ms(&fsm->table.floors), retention_ms));
-    next_ms = min_u64(next_ms, past(expiry_first_ms(&fsm->owners.idle), retention_ms));
-    const struct origin *origin = origin_table_longest_silent(&fsm->origins);
-    if (origin != NULL) {
-        next_ms = min_u64(next_ms, past(origin->heard_ms, settings->origin_retention_ms));
-    }
-    return next_ms;
-}
-
 uint64_t fsm_digest(const struct fsm *fsm)
 {
     const struct cluster_identity *identity = &fsm->identity;
@@ -167,8 +142,10 @@ uint64_t fsm_digest(const struct fsm *fsm)
         fsm->token,
         fsm->lost_ms,
         fsm->grace_end_ms,
-        fsm->table.forgotten_until_ms,
-        fsm->table.forgotten_token,
+        fsm->forgotten_before_ms,
+        fsm->silent_before_ms,
+        fsm->table.forgotten.until_ms,
+        fsm->table.forgotten.token,
         fsm->owners.forgotten_version,
         fsm->table.space_digest,
         fsm->table.lease_digest,
@@ -195,6 +172,12 @@ void fsm_stats(const struct fsm *fsm, struct fsm_stats *out_stats)
         .memory_len = sizeof *fsm + fsm->table.memory_len + fsm->owners.memory_len +
                       fsm->origins.memory_len,
     };
+}
+
+void fsm_set_settings(struct fsm *fsm, const struct settings *settings)
+{
+    fsm->settings = *settings;
+    fsm_forget_advance(fsm);
 }
 
 uint64_t fsm_draw_token(struct fsm *fsm)
@@ -227,7 +210,7 @@ static void apply_command(struct fsm *fsm, const struct command *command, fsm_re
 static struct slice answer_numbered(struct fsm *fsm, const struct command *command)
 {
     enum op_kind kind = command->op.kind;
-    struct origin *origin = origin_find(&fsm->origins, command->origin);
+    struct origin *origin = fsm_meet_origin(fsm, command->origin);
     if (origin == NULL) {
         return answer_status(fsm, kind, STATUS_ORIGIN_UNKNOWN);
     }
@@ -312,7 +295,7 @@ static void apply_op(struct fsm *fsm, const struct op *op, struct result *out_re
         fsm_apply_birth(fsm, op, out_result);
         return;
     case OP_KIND_CONFIGURE:
-        fsm->settings = op->settings;
+        fsm_set_settings(fsm, &op->settings);
         return;
     case OP_KIND_RESTORE:
         fsm_apply_restore(fsm, op, out_result);
@@ -329,101 +312,4 @@ static void tidy(struct fsm *fsm)
 {
     owner_index_tidy(&fsm->owners, &fsm->table);
     lease_table_tidy(&fsm->table);
-}
-
-/* At most one slice of each kind, so that an entry takes a bounded time whatever ends together. */
-static void sweep(struct fsm *fsm)
-{
-    uint64_t slice = fsm->settings.removal_slice;
-    struct lease *lease;
-    for (uint64_t i = 0; i < slice && (lease = marks_first_lease(&fsm->marks)) != NULL; i++) {
-        fsm_lease_end_dead(fsm, lease);
-    }
-    for (uint64_t i = 0; i < slice; i++) {
-        lease = lease_table_first_due(&fsm->table);
-        if (lease == NULL || lease->expiry_ms >= fsm->clock_ms) {
-            break;
-        }
-        fsm_lease_end_dead(fsm, lease);
-    }
-    sweep_tombstones(fsm);
-    sweep_owners(fsm);
-    sweep_origins(fsm);
-    sweep_floors(fsm);
-    tidy(fsm);
-}
-
-/* By age and for room; of departures only for room, as an owner is forgotten whole. */
-static void sweep_tombstones(struct fsm *fsm)
-{
-    const struct settings *settings = &fsm->settings;
-    for (uint64_t i = 0; i < settings->removal_slice; i++) {
-        struct tombstone *tombstone = lease_table_oldest_tombstone(&fsm->table);
-        if (tombstone == NULL || (!fsm_tombstone_due(fsm, tombstone) &&
-                                  fsm->table.tombstone_count <= settings->tombstones_max)) {
-            break;
-        }
-        tombstone_forget(&fsm->table, tombstone);
-    }
-    for (uint64_t i = 0; i < settings->removal_slice &&
-                         fsm->owners.departure_count > settings->tombstones_max;
-         i++) {
-        owner_index_forget_departure(&fsm->owners);
-    }
-}
-
-/* What is forgotten along with an owner or an origin counts too. */
-static void sweep_owners(struct fsm *fsm)
-{
-    for (uint64_t removed = 0; removed < fsm->settings.removal_slice; removed++) {
-        struct owner *owner = owner_index_first_idle(&fsm->owners);
-        if (owner == NULL || fsm_after_ms(owner->idle_ms, fsm->settings.tombstone_retention_ms) >=
-                                 fsm->clock_ms) {
-            break;
-        }
-        removed += owner->departure_count;
-        owner_forget(&fsm->owners, &fsm->table, owner);
-    }
-}
-
-static void sweep_origins(struct fsm *fsm)
-{
-    const struct settings *settings = &fsm->settings;
-    for (uint64_t removed = 0; removed < settings->removal_slice; removed++) {
-        struct origin *origin = origin_table_longest_silent(&fsm->origins);
-        if (origin == NULL ||
-            (fsm_after_ms(origin->heard_ms, settings->origin_retention_ms) >= fsm->clock_ms &&
-             fsm->origins.origins.count <= settings->origins_max)) {
-            break;
-        }
-        removed += origin->count;
-        origin_forget(&fsm->origins, origin);
-    }
-}
-
-/* A purge stops to count when a grace as long as can be asked has passed since; keys without a
- * tombstone keep it in the mark of what is forgotten, in case longer ones are allowed later. Those
- * with an older tombstone are forgotten first. */
-static void sweep_floors(struct fsm *fsm)
-{
-    const struct tombstone *oldest = lease_table_oldest_tombstone(&fsm->table);
-    if (oldest != NULL && fsm_tombstone_due(fsm, oldest)) {
-        return;
-    }
-    for (uint64_t i = 0; i < fsm->settings.removal_slice; i++) {
-        struct expiry_node *node = expiry_first(&fsm->table.floors);
-        uint64_t first_ms = expiry_first_ms(&fsm->table.floors);
-        if (node == NULL ||
-            fsm_after_ms(first_ms, fsm->settings.tombstone_retention_ms) >= fsm->clock_ms) {
-            break;
-        }
-        fsm->table.forgotten_until_ms = max_u64(fsm->table.forgotten_until_ms, first_ms);
-        space_set_purged(&fsm->table, CONTAINER_OF(node, struct space, floor_node), 0);
-    }
-}
-
-/* The first moment after the end of a period. */
-static uint64_t past(uint64_t start_ms, uint64_t period_ms)
-{
-    return fsm_after_ms(fsm_after_ms(start_ms, period_ms), 1);
 }

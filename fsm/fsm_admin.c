@@ -18,7 +18,7 @@ void fsm_apply_open_origin(struct fsm *fsm, struct result *out_result)
 /* Settling twice is answered as it was the first time. */
 void fsm_apply_settle(struct fsm *fsm, const struct op *op, struct result *out_result)
 {
-    struct origin *origin = origin_find(&fsm->origins, op->target_origin);
+    struct origin *origin = fsm_meet_origin(fsm, op->target_origin);
     if (origin == NULL) {
         out_result->status = STATUS_ORIGIN_UNKNOWN;
         return;
@@ -58,7 +58,7 @@ void fsm_apply_birth(struct fsm *fsm, const struct op *op, struct result *out_re
         return;
     }
     fsm->born = true;
-    fsm->settings = op->settings;
+    fsm_set_settings(fsm, &op->settings);
     begin_anew(fsm, op);
 }
 

@@ -230,7 +230,8 @@ static bool tombstone_forbids(const struct attempt *attempt)
     const struct tombstone *tombstone =
         attempt->space == NULL ? NULL : tombstone_find(attempt->space, attempt->item->key);
     if (tombstone == NULL) {
-        return attempt->fsm->table.forgotten_token > if_token;
+        fsm_forgotten_refresh(attempt->fsm);
+        return fsm_forgotten(attempt->fsm).token > if_token;
     }
     if (tombstone->token < if_token) {
         return false;
@@ -257,6 +258,7 @@ static bool grace_runs(struct attempt *attempt)
     if (!attempt->op->adopt) {
         return false;
     }
+    fsm_forgotten_refresh(fsm);
     uint64_t since_ms = fsm_unowned_since(fsm, attempt->space, attempt->item->key);
     uint64_t end_ms = fsm_after_ms(since_ms, attempt->op->grace_ms);
     if (end_ms <= fsm->clock_ms) {

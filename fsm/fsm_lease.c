@@ -3,6 +3,7 @@
 #include "fsm/fsm_state.h"
 
 static void depart(struct fsm *fsm, const struct lease *lease, enum end_reason reason);
+static void remember(struct fsm *fsm, struct lease *lease, const struct tombstone_end *end);
 static enum change_kind change_of(enum end_reason reason);
 
 struct tombstone_end fsm_dead_end(const struct lease *lease)
@@ -36,10 +37,7 @@ void fsm_lease_end(struct fsm *fsm, struct lease *lease, enum end_reason reason,
     if (lease->state == LEASE_STATE_OWN) {
         depart(fsm, lease, reason);
     }
-    tombstone_add(&fsm->table, lease->space, lease_key(lease), &end);
-    if (fsm->table.tombstone_count > fsm->settings.tombstones_max) {
-        tombstone_forget(&fsm->table, lease_table_oldest_tombstone(&fsm->table));
-    }
+    remember(fsm, lease, &end);
     struct mark *mark = mark_of(lease);
     owner_unlink(&fsm->owners, lease, fsm->clock_ms);
     lease_remove(&fsm->table, lease);
@@ -68,7 +66,7 @@ struct lease *fsm_meet(struct fsm *fsm, struct space *space, struct slice key)
         fsm_lease_end_dead(fsm, lease);
     }
     struct tombstone *tombstone = tombstone_find(space, key);
-    if (tombstone != NULL && fsm_tombstone_due(fsm, tombstone)) {
+    if (tombstone != NULL && fsm_forgotten_end(fsm, tombstone->ended_ms)) {
         tombstone_forget(&fsm->table, tombstone);
     }
     return NULL;
@@ -84,11 +82,6 @@ void fsm_end_all_dead(struct fsm *fsm)
            lease->expiry_ms < fsm->clock_ms) {
         fsm_lease_end_dead(fsm, lease);
     }
-}
-
-bool fsm_tombstone_due(const struct fsm *fsm, const struct tombstone *tombstone)
-{
-    return fsm_after_ms(tombstone->ended_ms, fsm->settings.tombstone_retention_ms) < fsm->clock_ms;
 }
 
 struct lease *fsm_lease_begin(struct fsm *fsm, const struct op *op, const struct key_item *item,
@@ -182,6 +175,20 @@ static void depart(struct fsm *fsm, const struct lease *lease, enum end_reason r
     }
     if (fsm->owners.departure_count > fsm->settings.tombstones_max) {
         owner_index_forget_departure(&fsm->owners);
+    }
+}
+
+/* An end that is older than tombstones are kept, because removal came late, is forgotten at once. */
+static void remember(struct fsm *fsm, struct lease *lease, const struct tombstone_end *end)
+{
+    struct lease_table *table = &fsm->table;
+    if (fsm_forgotten_end(fsm, end->ended_ms)) {
+        forgotten_add(&table->forgotten, end->ended_ms, end->token);
+        return;
+    }
+    tombstone_add(table, lease->space, lease_key(lease), end);
+    if (table->tombstone_count > fsm->settings.tombstones_max) {
+        tombstone_forget(table, lease_table_oldest_tombstone(table));
     }
 }
 

@@ -5,6 +5,8 @@
 #include "fsm/fsm_state.h"
 
 static struct space *space_of(const struct fsm *fsm, struct slice ns);
+static bool last_end(const struct fsm *fsm, const struct space *space, struct slice key,
+                     uint64_t *out_ended_ms);
 static struct lease_view view_of(const struct lease *lease);
 static bool filter_passes(const struct fsm_filter *filter, const struct lease *lease);
 static void list_by_owner(const struct space *space, const struct fsm_filter *filter,
@@ -62,6 +64,9 @@ bool fsm_query_tombstone(const struct fsm *fsm, struct slice ns, struct slice ke
             return false;
         }
         struct tombstone_end end = fsm_dead_end(lease);
+        if (fsm_forgotten_end(fsm, end.ended_ms)) {
+            return false;
+        }
         *out_view = (struct tombstone_view){
             .owner = end.owner,
             .state = end.state,
@@ -72,7 +77,7 @@ bool fsm_query_tombstone(const struct fsm *fsm, struct slice ns, struct slice ke
         return true;
     }
     const struct tombstone *tombstone = tombstone_find(space, key);
-    if (tombstone == NULL || fsm_tombstone_due(fsm, tombstone)) {
+    if (tombstone == NULL || fsm_forgotten_end(fsm, tombstone->ended_ms)) {
         return false;
     }
     *out_view = (struct tombstone_view){
@@ -93,18 +98,14 @@ uint64_t fsm_query_unowned_since(const struct fsm *fsm, struct slice ns, struct 
 uint64_t fsm_unowned_since(const struct fsm *fsm, const struct space *space, struct slice key)
 {
     uint64_t since_ms = fsm->lost_ms;
-    if (space == NULL) {
-        return max_u64(since_ms, fsm->table.forgotten_until_ms);
+    uint64_t ended_ms = 0;
+    if (space != NULL) {
+        since_ms = max_u64(since_ms, space->purged_ms);
     }
-    since_ms = max_u64(since_ms, space->purged_ms);
-    const struct lease *lease = lease_find(space, key);
-    if (lease != NULL) {
-        CHECK(fsm_lease_dead(lease, fsm->clock_ms));
-        return max_u64(since_ms, fsm_dead_end(lease).ended_ms);
+    if (space == NULL || !last_end(fsm, space, key, &ended_ms)) {
+        ended_ms = fsm_forgotten(fsm).until_ms;
     }
-    const struct tombstone *tombstone = tombstone_find(space, key);
-    return max_u64(since_ms, tombstone != NULL ? tombstone->ended_ms
-                                               : fsm->table.forgotten_until_ms);
+    return max_u64(since_ms, ended_ms);
 }
 
 void fsm_query_list(const struct fsm *fsm, const struct fsm_filter *filter, uint64_t now_ms,
@@ -147,6 +148,24 @@ uint64_t fsm_query_count(const struct fsm *fsm, const struct fsm_filter *filter,
 static struct space *space_of(const struct fsm *fsm, struct slice ns)
 {
     return space_find(&fsm->table, ns);
+}
+
+/* When the last lease of an absent key ended; false when that is forgotten. */
+static bool last_end(const struct fsm *fsm, const struct space *space, struct slice key,
+                     uint64_t *out_ended_ms)
+{
+    const struct lease *lease = lease_find(space, key);
+    if (lease != NULL) {
+        CHECK(fsm_lease_dead(lease, fsm->clock_ms));
+        *out_ended_ms = fsm_dead_end(lease).ended_ms;
+        return !fsm_forgotten_end(fsm, *out_ended_ms);
+    }
+    const struct tombstone *tombstone = tombstone_find(space, key);
+    if (tombstone == NULL) {
+        return false;
+    }
+    *out_ended_ms = tombstone->ended_ms;
+    return !fsm_forgotten_end(fsm, *out_ended_ms);
 }
 
 static struct lease_view view_of(const struct lease *lease)

@@ -30,6 +30,9 @@ void fsm_apply_renew_all(struct fsm *fsm, const struct op *op, struct result *ou
             fsm_lease_end_dead(fsm, lease);
         }
     }
+    while (owner->departure_count > fsm->settings.departures_max) {
+        owner_forget_departure(&fsm->owners, owner); /* the limit was lowered */
+    }
     extend_all(fsm, owner, op->ttl_ms);
     out_result->count = owner->own_count;
     out_result->set_version = owner->set_version;
@@ -80,6 +83,9 @@ void fsm_apply_purge(struct fsm *fsm, const struct op *op, struct result *out_re
             .remaining = space->leases.count - space->marked,
         };
         marks_set(&fsm->marks, &scope);
+    }
+    if (fsm_forgotten_end(fsm, space->purged_ms)) {
+        forgotten_add(&fsm->table.forgotten, space->purged_ms, 0);
     }
     space_set_purged(&fsm->table, space, fsm->clock_ms);
 }

@@ -19,6 +19,10 @@ struct fsm {
     uint64_t token;        /* the last one drawn */
     uint64_t lost_ms;      /* cluster time of the last loss of state: birth, restore, recovery */
     uint64_t grace_end_ms; /* when the last GRACE that was answered ends */
+    /* What ended before the first, and origins that were heard last before the second, are
+     * forgotten, removed or not, and stay so: both only grow (fsm_forget.c). */
+    uint64_t forgotten_before_ms;
+    uint64_t silent_before_ms;
     struct lease_table table;
     struct owner_index owners;
     struct marks marks;
@@ -34,6 +38,9 @@ struct fsm {
     size_t outcome_cap;
     struct departure *departures; /* owned */
     size_t departure_cap;
+    /* Marks of what waits for removal, as they were found for this forgotten_before_ms. */
+    struct forgotten waiting;
+    uint64_t waiting_before_ms;
 };
 
 static inline struct position fsm_position(const struct fsm *fsm)
@@ -51,6 +58,30 @@ static inline uint64_t fsm_after_ms(uint64_t start_ms, uint64_t period_ms)
 /* --- fsm.c */
 
 uint64_t fsm_draw_token(struct fsm *fsm);
+void fsm_set_settings(struct fsm *fsm, const struct settings *settings);
+
+/* --- fsm_forget.c: what age and room make of tombstones, purges, owners and origins. */
+
+/* The clock or a retention changed. */
+void fsm_forget_advance(struct fsm *fsm);
+
+/* Removes a slice of whatever is dead or forgotten; tidying is the caller's. */
+void fsm_sweep(struct fsm *fsm);
+
+/* Whether a tombstone of this end is forgotten by age. */
+static inline bool fsm_forgotten_end(const struct fsm *fsm, uint64_t ended_ms)
+{
+    return ended_ms < fsm->forgotten_before_ms;
+}
+
+/* The marks of everything that is forgotten, removed or not. Looks at all that waits for removal,
+ * unless fsm_forgotten_refresh did so since the clock moved. */
+struct forgotten fsm_forgotten(const struct fsm *fsm);
+void fsm_forgotten_refresh(struct fsm *fsm);
+
+/* The origin of this number, or NULL. One that is forgotten by age is removed, so that whether
+ * removal came that far makes no difference. */
+struct origin *fsm_meet_origin(struct fsm *fsm, uint64_t number);
 
 /* --- fsm_lease.c: what the beginning and the end of a lease mean for everything else. */
 
@@ -74,8 +105,6 @@ struct lease *fsm_meet(struct fsm *fsm, struct space *space, struct slice key);
 
 /* Removes every lease that is dead now. */
 void fsm_end_all_dead(struct fsm *fsm);
-
-bool fsm_tombstone_due(const struct fsm *fsm, const struct tombstone *tombstone);
 
 /* A new lease, or another grant of a live one. */
 struct lease *fsm_lease_begin(struct fsm *fsm, const struct op *op, const struct key_item *item,

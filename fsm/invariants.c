@@ -25,6 +25,7 @@ struct sums {
 };
 
 static const char *check_scalars(const struct fsm *fsm);
+static bool is_past(const struct fsm *fsm, uint64_t before_ms, uint64_t retention_ms);
 static const char *check_space(const struct fsm *fsm, struct space *space, struct sums *sums);
 static const char *check_lease(const struct fsm *fsm, const struct lease *lease,
                                struct sums *sums);
@@ -79,8 +80,10 @@ const char *invariants_check_step(const struct fsm *before, const struct fsm *af
     if (before->born && !after->born) {
         return "a birth was undone";
     }
-    if (after->table.forgotten_until_ms < before->table.forgotten_until_ms ||
-        after->table.forgotten_token < before->table.forgotten_token ||
+    if (after->table.forgotten.until_ms < before->table.forgotten.until_ms ||
+        after->table.forgotten.token < before->table.forgotten.token ||
+        after->forgotten_before_ms < before->forgotten_before_ms ||
+        after->silent_before_ms < before->silent_before_ms ||
         after->owners.forgotten_version < before->owners.forgotten_version) {
         return "something forgotten came back";
     }
@@ -106,10 +109,14 @@ static const char *check_scalars(const struct fsm *fsm)
     if (settings_validate(&fsm->settings, &violation) != STATUS_OK) {
         return "the settings break a rule";
     }
-    if (fsm->lost_ms > fsm->clock_ms || fsm->table.forgotten_until_ms > fsm->clock_ms) {
+    if (fsm->lost_ms > fsm->clock_ms || fsm->table.forgotten.until_ms > fsm->clock_ms) {
         return "something happened after the cluster clock";
     }
-    if (fsm->table.forgotten_token > fsm->token || fsm->owners.forgotten_version > fsm->token) {
+    if (!is_past(fsm, fsm->forgotten_before_ms, fsm->settings.tombstone_retention_ms) ||
+        !is_past(fsm, fsm->silent_before_ms, fsm->settings.origin_retention_ms)) {
+        return "what is forgotten is not what the clock says";
+    }
+    if (fsm->table.forgotten.token > fsm->token || fsm->owners.forgotten_version > fsm->token) {
         return "a token is larger than the counter";
     }
     if (!list_empty(&fsm->table.loose) || !list_empty(&fsm->owners.loose)) {
@@ -123,6 +130,13 @@ static const char *check_scalars(const struct fsm *fsm)
         return "a queue is out of order";
     }
     return NULL;
+}
+
+/* As far back as the retention says, or less far where it was shorter once. */
+static bool is_past(const struct fsm *fsm, uint64_t before_ms, uint64_t retention_ms)
+{
+    return before_ms <= fsm->clock_ms &&
+           before_ms >= sub_or_zero_u64(fsm->clock_ms, retention_ms);
 }
 
 static const char *check_space(const struct fsm *fsm, struct space *space, struct sums *sums)
@@ -317,19 +331,22 @@ static const char *check_departure_order(const struct fsm *fsm)
 static const char *check_marks(const struct fsm *fsm, uint64_t marked)
 {
     uint64_t before = 0;
+    uint64_t before_ms = 0;
     uint64_t count = 0;
     uint64_t remaining = 0;
     uint64_t digest = 0;
     for (const struct list *link = fsm->marks.all.next; link != &fsm->marks.all;
          link = link->next) {
         const struct mark *mark = CONTAINER_OF_CONST(link, struct mark, link);
-        if (mark->upto <= before || mark->upto > fsm->token || mark->set_ms > fsm->clock_ms) {
+        if (mark->upto <= before || mark->upto > fsm->token || mark->set_ms < before_ms ||
+            mark->set_ms > fsm->clock_ms) {
             return "the marks are out of order";
         }
         if (mark->remaining == 0 || mark->remaining != count_remaining(mark)) {
             return "a mark counts its leases wrongly";
         }
         before = mark->upto;
+        before_ms = mark->set_ms;
         remaining += mark->remaining;
         digest += mark_digest(mark);
         count++;

@@ -305,15 +305,19 @@ void tombstone_remove(struct lease_table *table, struct tombstone *tombstone)
 
 void tombstone_forget(struct lease_table *table, struct tombstone *tombstone)
 {
-    table->forgotten_until_ms = max_u64(table->forgotten_until_ms, tombstone->ended_ms);
-    table->forgotten_token = max_u64(table->forgotten_token, tombstone->token);
+    forgotten_add(&table->forgotten, tombstone->ended_ms, tombstone->token);
     tombstone_remove(table, tombstone);
 }
 
 struct tombstone *lease_table_oldest_tombstone(const struct lease_table *table)
 {
     struct expiry_node *node = expiry_first(&table->ages);
-    return node == NULL ? NULL : CONTAINER_OF(node, struct tombstone, age_node);
+    return node == NULL ? NULL : tombstone_of_age_node(node);
+}
+
+struct tombstone *tombstone_of_age_node(struct expiry_node *node)
+{
+    return CONTAINER_OF(node, struct tombstone, age_node);
 }
 
 uint64_t space_digest(const struct space *space)

@@ -70,6 +70,18 @@ struct tombstone {
     uint8_t bytes[]; /* key, owner */
 };
 
+/* Marks of what is forgotten. */
+struct forgotten {
+    uint64_t until_ms; /* the latest end */
+    uint64_t token;    /* the largest token */
+};
+
+static inline void forgotten_add(struct forgotten *forgotten, uint64_t ended_ms, uint64_t token)
+{
+    forgotten->until_ms = max_u64(forgotten->until_ms, ended_ms);
+    forgotten->token = max_u64(forgotten->token, token);
+}
+
 struct lease_table {
     struct tree spaces;   /* by name */
     struct expiry due;    /* spaces by (first expiry, name) */
@@ -82,9 +94,8 @@ struct lease_table {
     uint64_t space_digest;     /* sums */
     uint64_t lease_digest;
     uint64_t tombstone_digest;
-    uint64_t forgotten_until_ms; /* the latest end whose tombstone is forgotten */
-    uint64_t forgotten_token;    /* the largest token whose tombstone is forgotten */
-    uint64_t memory_len;         /* of all records, estimated */
+    struct forgotten forgotten; /* tombstones and purges that were removed as forgotten */
+    uint64_t memory_len;        /* of all records, estimated */
 };
 
 void lease_table_init(struct lease_table *table);
@@ -179,6 +190,7 @@ void tombstone_remove(struct lease_table *table, struct tombstone *tombstone);
 /* Frees it, and moves the marks of what is forgotten. */
 void tombstone_forget(struct lease_table *table, struct tombstone *tombstone);
 struct tombstone *lease_table_oldest_tombstone(const struct lease_table *table);
+struct tombstone *tombstone_of_age_node(struct expiry_node *node);
 
 static inline struct slice tombstone_key(const struct tombstone *tombstone)
 {

@@ -5,6 +5,7 @@
 
 #include "fsm/digest.h"
 
+static struct lease *first_lease(const struct mark *mark);
 static struct mark *first_reaching(const struct list *head, bool of_owner, uint64_t token);
 static struct mark *last_of_space(const struct space *space);
 static void mark_free(struct marks *marks, struct mark *mark);
@@ -77,38 +78,22 @@ void mark_lease_gone(struct marks *marks, struct mark *mark)
     }
 }
 
-struct lease *marks_first_lease(const struct marks *marks)
+const struct mark *marks_first(const struct marks *marks)
 {
     struct list *link = list_first(&marks->all);
-    if (link == NULL) {
-        return NULL;
-    }
-    const struct mark *mark = CONTAINER_OF(link, struct mark, link);
-    if (mark->owner == NULL) {
-        link = list_first(&mark->space->by_token);
-        CHECK(link != NULL);
-        return CONTAINER_OF(link, struct lease, token_link);
-    }
-    link = list_first(&mark->owner->own);
-    CHECK(link != NULL);
-    return CONTAINER_OF(link, struct lease, owner_link);
+    return link == NULL ? NULL : CONTAINER_OF(link, struct mark, link);
+}
+
+struct lease *marks_first_lease(const struct marks *marks)
+{
+    const struct mark *mark = marks_first(marks);
+    return mark == NULL ? NULL : first_lease(mark);
 }
 
 struct lease *space_first_marked(const struct space *space)
 {
     struct list *link = list_first(&space->marks);
-    if (link == NULL) {
-        return NULL;
-    }
-    const struct mark *mark = CONTAINER_OF(link, struct mark, space_link);
-    if (mark->owner == NULL) {
-        link = list_first(&space->by_token);
-        CHECK(link != NULL);
-        return CONTAINER_OF(link, struct lease, token_link);
-    }
-    link = list_first(&mark->owner->own);
-    CHECK(link != NULL);
-    return CONTAINER_OF(link, struct lease, owner_link);
+    return link == NULL ? NULL : first_lease(CONTAINER_OF(link, struct mark, space_link));
 }
 
 /* What remains under it follows from the leases. */
@@ -119,6 +104,16 @@ uint64_t mark_digest(const struct mark *mark)
                           mark->owner == NULL ? slice_from(NULL, 0) : owner_name(mark->owner));
     uint64_t numbers[] = {mark->upto, mark->set_ms};
     return digest_numbers(digest, numbers, sizeof numbers / sizeof numbers[0]);
+}
+
+/* What was granted before a mark stands before what was granted later. */
+static struct lease *first_lease(const struct mark *mark)
+{
+    bool purge = mark->owner == NULL;
+    struct list *link = list_first(purge ? &mark->space->by_token : &mark->owner->own);
+    CHECK(link != NULL);
+    return purge ? CONTAINER_OF(link, struct lease, token_link)
+                 : CONTAINER_OF(link, struct lease, owner_link);
 }
 
 static struct mark *first_reaching(const struct list *head, bool of_owner, uint64_t token)

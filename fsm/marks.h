@@ -58,6 +58,9 @@ struct mark *mark_of(const struct lease *lease);
 /* A lease that belonged to it is about to be removed; frees the mark when it was the last. */
 void mark_lease_gone(struct marks *marks, struct mark *mark);
 
+/* The oldest mark, or NULL. */
+const struct mark *marks_first(const struct marks *marks);
+
 /* The first lease under the oldest mark, or under any mark of the namespace; or NULL. */
 struct lease *marks_first_lease(const struct marks *marks);
 struct lease *space_first_marked(const struct space *space);

@@ -152,7 +152,7 @@ static void write_head(struct writer *writer)
 {
     const struct fsm *fsm = writer->fsm;
     msgpack_packer *packer = &writer->packer;
-    mp_pack_array(packer, 14);
+    mp_pack_array(packer, 16);
     mp_pack_u64(packer, fsm->index);
     mp_pack_u64(packer, fsm->clock_ms);
     mp_pack_u64(packer, fsm->token);
@@ -163,8 +163,10 @@ static void write_head(struct writer *writer)
     write_settings(writer);
     mp_pack_u64(packer, fsm->lost_ms);
     mp_pack_u64(packer, fsm->grace_end_ms);
-    mp_pack_u64(packer, fsm->table.forgotten_until_ms);
-    mp_pack_u64(packer, fsm->table.forgotten_token);
+    mp_pack_u64(packer, fsm->forgotten_before_ms);
+    mp_pack_u64(packer, fsm->silent_before_ms);
+    mp_pack_u64(packer, fsm->table.forgotten.until_ms);
+    mp_pack_u64(packer, fsm->table.forgotten.token);
     mp_pack_u64(packer, fsm->owners.forgotten_version);
     const uint64_t counts[SNAPSHOT_SECTION_COUNT] = {
         [SNAPSHOT_SECTION_SPACES] = fsm->table.spaces.count,

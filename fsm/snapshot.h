@@ -6,7 +6,8 @@
  * so that neither side ever holds a second copy of the state:
  *
  *   head         index clock token born id generation random [settings] lost_ms grace_end_ms
- *                forgotten_until forgotten_token forgotten_version [count of each section below]
+ *                forgotten_before silent_before forgotten_until forgotten_token
+ *                forgotten_version [count of each section below]
  *   namespaces   name purged_ms                                         in the order of names
  *   owners       namespace# name set_version forgotten_version idle_ms? (namespace, name)
  *   departures   owner# version token reason key                        by version

@@ -249,8 +249,10 @@ static void load_head(struct loader *loader)
     load_settings(loader, &fields);
     fsm->lost_ms = mp_read_u64(&fields);
     fsm->grace_end_ms = mp_read_u64(&fields);
-    fsm->table.forgotten_until_ms = mp_read_u64(&fields);
-    fsm->table.forgotten_token = mp_read_u64(&fields);
+    fsm->forgotten_before_ms = mp_read_u64(&fields);
+    fsm->silent_before_ms = mp_read_u64(&fields);
+    fsm->table.forgotten.until_ms = mp_read_u64(&fields);
+    fsm->table.forgotten.token = mp_read_u64(&fields);
     fsm->owners.forgotten_version = mp_read_u64(&fields);
     load_counts(loader, &fields);
     struct violation violation;

@@ -311,6 +311,7 @@ static void test_time__the_largest_stamp_is_a_time_like_any_other(void **state)
 {
     struct driver *driver = *state;
     driver->clock_ms = CLOCK_MS_MAX;
+    driver->origin = driver_run(driver, &(struct op){.kind = OP_KIND_OPEN_ORIGIN}).origin;
     (void)TAKE(driver, .owner = "A", .key = "k", .ttl_ms = TTL_MS_MAX);
     struct lease_view view;
     assert_true(driver_owner(driver, "k", &view));

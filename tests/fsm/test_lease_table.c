@@ -191,8 +191,8 @@ static void test_lease_table__the_oldest_tombstone_is_forgotten_first(void **sta
         struct tombstone *oldest = lease_table_oldest_tombstone(&tables->table);
         assert_true(slice_equal(tombstone_key(oldest), slice_text(order[i])));
         tombstone_forget(&tables->table, oldest);
-        assert_int_equal(tables->table.forgotten_token, tokens[i]);
-        assert_int_equal(tables->table.forgotten_until_ms, until_ms[i]);
+        assert_int_equal(tables->table.forgotten.token, tokens[i]);
+        assert_int_equal(tables->table.forgotten.until_ms, until_ms[i]);
     }
     assert_null(lease_table_oldest_tombstone(&tables->table));
 }
