@@ -14,15 +14,15 @@ class Lease:
     """A stored lease. It may have ended already: due, or under a mark, and not removed yet."""
 
     __slots__ = ("where", "owner", "state", "ttl", "expiry", "token", "since", "meta", "identity",
-                 "written", "marked", "departed")
+                 "written", "marked", "cover")
 
     def __init__(self, where, owner, state):
         self.where = where
         self.owner = owner
         self.state = state
         self.meta = self.identity = None
-        self.marked = None  # (reason, time) of a mark
-        self.departed = False  # its departure from the owner's set is recorded
+        self.marked = None  # (reason, time) of the mark that ended it
+        self.cover = None  # number of the mark that removes it; it may have been due before
 
 
 class Tombstone:
@@ -36,14 +36,19 @@ class Tombstone:
 
 
 class OwnerSet:
-    """The departures from one owner's set of `own` leases, all of them since the beginning."""
+    """The departures from one owner's set of `own` leases, all of them since the beginning, and
+    how many of them may be or must be forgotten."""
 
-    __slots__ = ("departures", "version", "seen", "version_at", "emptied_at", "times")
+    __slots__ = ("departures", "numbers", "beyond", "lapsed", "may_change", "idle_at", "version",
+                 "seen", "version_at")
 
     def __init__(self):
-        self.departures = []  # (key, token, reasons that may be named)
-        self.times = []  # when each of them was
-        self.emptied_at = 0  # up to here they may be forgotten: the set was empty then
+        self.departures = []  # (key, token, reason)
+        self.numbers = []  # each one's number among those of all owners
+        self.beyond = 0  # so many are beyond the limit of departures
+        self.lapsed = 0  # so many may be forgotten: nothing was held for too long since
+        self.may_change = True  # the version may be another although nothing left
+        self.idle_at = -1  # since when nothing is held; None: something is
         self.version = None  # as last reported
         self.version_at = 0  # number of departures then
         self.seen = {0: 0}  # reported version -> number of departures then; 0: the beginning
@@ -92,12 +97,15 @@ class Model:
         self.purged_at = {}
         self.leases = {}
         self.tombs = {}
-        self.forgotten_until = self.forgotten_token = 0
+        self.forgotten_until = self.forgotten_token = 0  # of what was removed
+        self.forgotten_before = self.silent_before = 0  # by age: what is older than this
+        self.marks = 0  # how many were set
         self.owners = {}
         self.origins = {}
         self.origin_numbers = set()
         self.last_token = 0
         self.departed = 0  # departures of all owners
+        self.dropped = 0  # so many of them may have been forgotten for room
         self.order = 0  # grows with every command that an origin sends
         self.events = []  # what this entry changed, as watchers are told
         self.fresh = []  # keys that the command at hand gave to who did not hold them
@@ -122,13 +130,14 @@ class Model:
         if lease is not None:
             if self.live(lease):
                 return lease
-            self.bury(lease, *self.end_of(lease))
+            self.bury(lease)
         tomb = self.tombs.get(where)
-        if tomb is not None and tomb.ended < self.retained_since():
+        if tomb is not None and tomb.ended < self.forgotten_before:
             self.forget(where)
         return None
 
-    def end_of(self, lease):
+    @staticmethod
+    def end_of(lease):
         """(reason, time) of a stored lease that has ended."""
         return lease.marked or ("expired", lease.expiry)
 
@@ -136,13 +145,24 @@ class Model:
         """What is known of an absent key, be its lease removed already or not."""
         lease = self.leases.get(where)
         if lease is not None:
-            return Tombstone(lease.owner, lease.state, lease.token, *self.end_of(lease))
-        tomb = self.tombs.get(where)
-        return tomb if tomb is not None and tomb.ended >= self.retained_since() else None
+            tomb = Tombstone(lease.owner, lease.state, lease.token, *self.end_of(lease))
+        else:
+            tomb = self.tombs.get(where)
+        return tomb if tomb is not None and tomb.ended >= self.forgotten_before else None
+
+    def forgotten(self):
+        """(until, largest token) of everything that is forgotten, be it removed already or not."""
+        ends = [(tomb.ended, tomb.token) for tomb in self.tombs.values()]
+        ends += [(purged, 0) for purged in self.purged_at.values()]
+        ends += [(self.end_of(lease)[1], lease.token) for lease in self.leases.values()
+                 if not self.live(lease)]
+        ends = [end for end in ends if end[0] < self.forgotten_before]
+        ends.append((self.forgotten_until, self.forgotten_token))
+        return max(end[0] for end in ends), max(end[1] for end in ends)
 
     def unowned_since(self, where):
-        tomb = self.tomb_at(where) or self.tombs.get(where)  # too old, but not removed yet
-        return max(tomb.ended if tomb else self.forgotten_until, self.born_at, self.restored_at,
+        tomb = self.tomb_at(where)
+        return max(tomb.ended if tomb else self.forgotten()[0], self.born_at, self.restored_at,
                    self.recovered_at, self.purged_at.get(where[0], 0))
 
     def owner_set(self, ns, owner):
@@ -151,19 +171,41 @@ class Model:
             found = self.owners[(ns, owner)] = OwnerSet()
         return found
 
-    def depart(self, lease, *reasons):
-        """The lease leaves its owner's set; once."""
-        if lease.state == OWN and not lease.departed:
-            lease.departed = True
-            ns = lease.where[0]
-            owned = self.owner_set(ns, lease.owner)
-            owned.departures.append((lease.where[1], lease.token, reasons))
-            owned.times.append((self.clock, self.departed))
+    def depart(self, lease, reason):
+        """The lease leaves its owner's set."""
+        if lease.state == OWN:
+            owned = self.owner_set(lease.where[0], lease.owner)
+            owned.departures.append((lease.where[1], lease.token, reason))
+            owned.numbers.append(self.departed)
             self.departed += 1
-            if not any(other.owner == lease.owner and other.where[0] == ns and
-                       other.state == OWN and not other.departed
-                       for other in self.leases.values()):
-                owned.emptied_at = len(owned.departures)
+            self.trim(owned)
+
+    def trim(self, owned):
+        """The oldest departures are forgotten beyond a limit: certainly one owner's, perhaps those
+        of all owners, as a forgotten owner's count no longer."""
+        owned.beyond = max(owned.beyond,
+                           len(owned.departures) - self.settings["departures_max"])
+        self.dropped = max(self.dropped, self.departed - self.settings["tombstones_max"])
+
+    def may_be_forgotten(self, owned):
+        """Whoever holds nothing is forgotten whole after the retention, or when nothing is
+        remembered of its departures."""
+        if owned.idle_at is None:
+            return False
+        remembered = [number for number in owned.numbers[max(owned.beyond, owned.lapsed):]
+                      if number >= self.dropped]
+        return owned.idle_at < self.forgotten_before or not remembered
+
+    def look_at(self, ns, owner):
+        """An owner began or ceased to hold anything."""
+        owned = self.owner_set(ns, owner)
+        if self.may_be_forgotten(owned):
+            owned.lapsed = len(owned.departures)
+            owned.may_change = True
+        if any(lease.owner == owner and lease.where[0] == ns for lease in self.leases.values()):
+            owned.idle_at = None
+        elif owned.idle_at is None:
+            owned.idle_at = self.clock
 
     def tell(self, kind, lease, previous=None):
         """One change of a lease."""
@@ -171,13 +213,19 @@ class Model:
         self.events.append(f"{kind} {ns} {key} {lease.owner} {text_of(previous)} {lease.state} "
                            f"{lease.token} {self.index} {self.place}")
 
-    def bury(self, lease, reason, ended):
-        """Removes the lease and remembers it."""
+    def bury(self, lease, reason=None, ended=None):
+        """Removes the lease, which ended so or by itself, and remembers it."""
+        if reason is None:
+            reason, ended = self.end_of(lease)
         self.tell(reason, lease)
         self.depart(lease, reason)
-        del self.leases[lease.where]
-        self.tombs[lease.where] = Tombstone(lease.owner, lease.state, lease.token, reason, ended)
-        if len(self.tombs) > self.settings["tombstones_max"]:
+        where = lease.where
+        del self.leases[where]
+        self.look_at(where[0], lease.owner)
+        self.tombs[where] = Tombstone(lease.owner, lease.state, lease.token, reason, ended)
+        if ended < self.forgotten_before:
+            self.forget(where)
+        elif len(self.tombs) > self.settings["tombstones_max"]:
             self.forget(min(self.tombs, key=self.tomb_order))
 
     def tomb_order(self, where):
@@ -188,9 +236,12 @@ class Model:
         self.forgotten_until = max(self.forgotten_until, tomb.ended)
         self.forgotten_token = max(self.forgotten_token, tomb.token)
 
-    def retained_since(self):
-        """A tombstone of an earlier end is remembered no longer."""
-        return self.clock - self.settings["tombstone_retention_ms"]
+    def age(self):
+        """What is older than its retention is forgotten for good, also if that grows later."""
+        self.forgotten_before = max(self.forgotten_before,
+                                    self.clock - self.settings["tombstone_retention_ms"])
+        self.silent_before = max(self.silent_before,
+                                 self.clock - self.settings["origin_retention_ms"])
 
     def draw(self, text):
         """A new token, as the state machine drew it."""
@@ -222,15 +273,9 @@ class Model:
 
     def create(self, where, owner, state, ttl, item, token):
         """A lease where there is none."""
-        old = self.leases.get(where)
-        if old is not None:  # ended but stored
-            reason = self.end_of(old)[0]
-            if old.owner == owner:
-                self.depart(old, reason, "regranted")
-            else:
-                self.depart(old, reason)
         self.tombs.pop(where, None)
         lease = self.leases[where] = Lease(where, owner, state)
+        self.look_at(where[0], owner)
         lease.token = token
         lease.since = self.clock
         self.write(lease, ttl, item)
@@ -243,11 +288,11 @@ class Model:
             beyond = self.beyond(ns, lambda lease: True)
             if not beyond:
                 return None
-            ended = [lease for lease in self.ended_leases()
+            ended = [lease for lease in self.covered() + self.due()
                      if "leases" in beyond or lease.where[0] == ns]
             if not ended:
                 return got if got[12:] in beyond else "UNAVAILABLE," + sorted(beyond)[0]
-            self.bury(ended[0], *self.end_of(ended[0]))
+            self.bury(ended[0])
 
     def grant_absent(self, cmd, item, state, got):
         refusal = self.refused_by_limit(cmd["ns"], got)
@@ -292,10 +337,11 @@ class Model:
             return self.grant_held(cmd, item, lease, got)
         previous = self.holder(lease)
         self.depart(lease, "taken")
-        lease.departed = False
         fields = got.split(",")
         lease.token = token = self.draw(fields[1] if len(fields) > 1 else "")
         previous_owner, lease.owner = lease.owner, cmd["owner"]
+        self.look_at(lease.where[0], previous_owner)
+        self.look_at(lease.where[0], lease.owner)
         self.tell("transferred", lease, previous_owner)
         lease.since = self.clock
         self.write(lease, cmd["ttl"], item)
@@ -332,7 +378,7 @@ class Model:
         """What forbids to re-establish with a guard."""
         tomb = self.tomb_at(where)
         if tomb is None:
-            return self.forgotten_token > guard
+            return self.forgotten()[1] > guard
         if tomb.owner != owner:
             return tomb.token >= guard
         if tomb.reason == "released":
@@ -395,14 +441,15 @@ class Model:
         ns, owner = cmd["ns"], cmd["owner"]
         mine = [lease for lease in self.leases.values()
                 if lease.where[0] == ns and lease.owner == owner and lease.state == OWN]
-        for lease in self.ended_leases():
-            if lease in mine:
+        for lease in sorted(mine, key=lambda lease: lease.token):
+            if not self.live(lease):
                 mine.remove(lease)
-                self.bury(lease, *self.end_of(lease))
+                self.bury(lease)
         for lease in mine:
             self.write(lease, cmd["ttl"], None)
         count = len(mine)
         owned = self.owner_set(ns, owner)
+        self.trim(owned)
         fields = answer.split(" ")
         if len(fields) < 3:
             return f"{count} VERSION AGAIN"
@@ -412,36 +459,29 @@ class Model:
         if known is None or known == version:
             return f"{count} {version} 0"
         since = owned.seen[known]
-        left = owned.departures[since:]
-        if len(left) > self.settings["departures_max"]:
+        if since < owned.beyond:
             return f"{count} {version} 1"
         if again == "1" and not named and self.forgettable(owned, since):
-            return answer
-        expected = sorted((key, str(token), reasons) for key, token, reasons in left)
-        got = sorted(tuple(name.split(",")) for name in named)
-        same = len(expected) == len(got) and all(
-            mine[:2] == theirs[:2] and theirs[2] in mine[2]
-            for mine, theirs in zip(expected, got))
-        if same and again == "0":
-            return answer
-        return f"{count} {version} 0 " + " ".join(f"{k},{t},{'/'.join(r)}" for k, t, r in left)
+            return f"{count} {version} 1"
+        left = sorted(f"{key},{token},{reason}" for key, token, reason in owned.departures[since:])
+        if sorted(named) == left:
+            left = named  # in whatever order
+        return " ".join([f"{count} {version} 0"] + left)
 
     def forgettable(self, owned, since):
-        """May the departures from `since` on be forgotten although the owner has few? Of an owner
-        whose set was empty, after the retention, and for room."""
-        if since <= owned.emptied_at:
+        """May the departures from `since` on be forgotten although there are not too many? Those of
+        an owner that held nothing for too long, and for room."""
+        if since <= owned.lapsed or self.may_be_forgotten(owned):
             return True
-        ended, number = owned.times[since]
-        return (ended < self.retained_since() or
-                self.departed - number >= self.settings["tombstones_max"])
+        return since < len(owned.numbers) and owned.numbers[since] < self.dropped
 
-    @staticmethod
-    def check_version(owned, version):
-        """A set version changes if and only if something left, and never repeats. Of an owner whose
-        set was empty since, everything may have been forgotten: then it may change too."""
+    def check_version(self, owned, version):
+        """A set version changes if and only if something left, and never repeats. Of an owner that
+        held nothing for too long everything is forgotten: then it may change too."""
         total = len(owned.departures)
         if owned.version is not None and version != owned.version:
-            if total == owned.version_at and owned.emptied_at < total:
+            if (total == owned.version_at and not owned.may_change and
+                    not self.may_be_forgotten(owned)):
                 raise Difference(f"set version {owned.version} -> {version}, nothing departed")
             if version in owned.seen and version != 0:
                 raise Difference(f"set version {version} again")
@@ -449,16 +489,20 @@ class Model:
             raise Difference(f"set version {version} still, departures {owned.version_at} -> "
                              f"{total}")
         owned.version, owned.version_at = version, total
+        owned.may_change = False
         owned.seen.setdefault(version, total)
 
     def mark(self, chosen, reason):
-        count = 0
-        for lease in chosen:
-            if self.live(lease):
-                self.depart(lease, reason)
+        """Ends all of them at once; they are removed later, what was due among them too."""
+        chosen = [lease for lease in chosen if lease.cover is None]
+        live = [lease for lease in chosen if self.live(lease)]
+        if live:
+            self.marks += 1
+            for lease in chosen:
+                lease.cover = self.marks
+            for lease in live:
                 lease.marked = (reason, self.clock)
-                count += 1
-        return str(count)
+        return str(len(live))
 
     def release_all(self, cmd, _answer):
         ns, owner = cmd["ns"], cmd["owner"]
@@ -467,9 +511,18 @@ class Model:
 
     def purge(self, cmd, _answer):
         ns = cmd["ns"]
+        count = self.mark([lease for lease in self.leases.values() if lease.where[0] == ns],
+                          "purged")
+        self.forget_purge(ns)
         self.purged_at[ns] = self.clock
-        return self.mark([lease for lease in self.leases.values() if lease.where[0] == ns],
-                         "purged")
+        return count
+
+    def forget_purge(self, ns):
+        """A purge that is forgotten moves the mark as the ends of its keys do."""
+        purged = self.purged_at.get(ns, 0)
+        if purged < self.forgotten_before:
+            self.purged_at.pop(ns, None)
+            self.forgotten_until = max(self.forgotten_until, purged)
 
     # --- exactly once ---------------------------------------------------------------------------
 
@@ -478,7 +531,7 @@ class Model:
 
     def numbered(self, cmd):
         kind = cmd["kind"]
-        origin = self.origins.get(cmd["o"])
+        origin = self.meet_origin(cmd["o"])
         if origin is None:
             return self.head("ORIGIN_UNKNOWN", kind)
         self.order += 1
@@ -496,6 +549,17 @@ class Model:
         expected = self.run(cmd, kind)
         origin.outcomes[sequence] = Outcome(self.actual, (self.index, self.place), self.fresh)
         return expected
+
+    def meet_origin(self, number):
+        """The origin, unless it was silent for too long, be it removed already or not."""
+        origin = self.origins.get(number)
+        if origin is not None and origin.last < self.silent_before:
+            del self.origins[number]
+            return None
+        return origin
+
+    def longest_silent(self):
+        return min(self.origins, key=lambda number: self.origins[number].spoke)
 
     @staticmethod
     def confirm(origin, mark):
@@ -521,7 +585,7 @@ class Model:
             [handler(cmd, item, text) for item, text in zip(items, got)])
 
     def settle(self, cmd):
-        origin = self.origins.get(cmd["origin"])
+        origin = self.meet_origin(cmd["origin"])
         if origin is None:
             return self.head("ORIGIN_UNKNOWN", "settle")
         self.order += 1
@@ -535,16 +599,13 @@ class Model:
             origin.outcomes[sequence] = known = VOID
         if known is VOID:
             return head + " 0 0"
-        ended = False
         for where in known.fresh:
             lease = self.touch(where)
             if lease is not None and lease.written == known.at:
                 self.bury(lease, "settled", self.clock)
-                ended = True
-        if known.ended and self.actual == head + " 1 1":
-            return self.actual  # a settle that is sent again may be told the same again
-        known.ended = known.ended or ended
-        return head + f" 1 {int(ended)}"
+                known.ended = True
+        known.fresh = ()  # settling twice is answered as it was the first time
+        return head + f" 1 {int(known.ended)}"
 
     def open_origin(self, _cmd):
         head = self.head("OK", "open_origin")
@@ -555,9 +616,8 @@ class Model:
         self.origin_numbers.add(number)
         self.order += 1
         self.origins[number] = Origin(self.clock, self.order)
-        if len(self.origins) > self.settings["origins_max"]:
-            self.origins.pop(min(self.origins, key=lambda n: (self.origins[n].last,
-                                                              self.origins[n].spoke)))
+        while len(self.origins) > self.settings["origins_max"]:
+            del self.origins[self.longest_silent()]
         return head + f" {number}"
 
     # --- cluster --------------------------------------------------------------------------------
@@ -565,20 +625,21 @@ class Model:
     def birth(self, cmd):
         self.born_at = self.clock
         self.settings.update(cmd["settings"])
+        self.age()
         self.last_token = max(self.last_token, cmd["floor"])
         return self.head("OK", "birth")
 
     def configure(self, cmd):
         self.settings.update(cmd["settings"])
+        self.age()
         return self.head("OK", "configure")
 
     def restore(self, cmd):
         self.last_token = max(self.last_token, cmd["floor"])
         self.restored_at = self.clock
         self.origins.clear()  # numbers of the cluster that was
-        for lease in self.ended_leases():
-            self.bury(lease, *self.end_of(lease))
-        for lease in sorted(self.leases.values(), key=lambda lease: lease.where):
+        self.bury_all()
+        for lease in sorted(self.leases.values(), key=lambda lease: (lease.where[0], lease.token)):
             if lease.state == OWN:
                 self.bury(lease, "restored", self.clock)
             else:
@@ -588,9 +649,9 @@ class Model:
     def recover(self, cmd):
         self.last_token = max(self.last_token, cmd["floor"])
         self.recovered_at = self.clock
+        self.bury_all()
         for lease in self.leases.values():
-            if self.live(lease):
-                lease.expiry = self.clock + lease.ttl
+            lease.expiry = self.clock + lease.ttl
         return self.head("OK", "recover")
 
     # --- entries --------------------------------------------------------------------------------
@@ -601,6 +662,7 @@ class Model:
         self.events = []
         if stamp > self.clock:
             self.clock = stamp
+        self.age()
         if len(answers) != len(commands):
             raise Difference(f"{len(commands)} commands, {len(answers)} answers")
         for self.place, cmd in enumerate(commands):
@@ -615,36 +677,49 @@ class Model:
         self.place = END_OF_ENTRY
         self.remove_due()
 
-    def ended_leases(self):
-        """Stored leases that are none any more, in the order in which they are removed."""
-        ended = [lease for lease in self.leases.values() if not self.live(lease)]
-        ended.sort(key=lambda lease: (self.end_of(lease)[1], lease.where))
-        return ended
+    # Removal only cleans up; but what it comes to decides what goes for lack of room, hence its
+    # order: leases under marks as the marks were set and in the order of tokens; due ones in the
+    # order (expiry, namespace, key); the oldest tombstones; the longest silent origins. What one
+    # command ends goes in the order of tokens.
+
+    def covered(self):
+        return sorted((lease for lease in self.leases.values() if lease.cover is not None),
+                      key=lambda lease: (lease.cover, lease.token))
+
+    def due(self):
+        return sorted((lease for lease in self.leases.values() if lease.expiry < self.clock),
+                      key=lambda lease: (lease.expiry, lease.where))
+
+    def bury_all(self):
+        for lease in self.covered():
+            self.bury(lease)
+        for lease in self.due():
+            self.bury(lease)
 
     def remove_due(self):
         most = self.settings["removal_slice"]
-        clock = self.clock
-        ended = self.ended_leases()
-        for some in ([lease for lease in ended if lease.expiry < clock],
-                     [lease for lease in ended if lease.marked]):
-            for lease in some[:most]:
-                if lease.where in self.leases:
-                    self.bury(lease, *self.end_of(lease))
-        limit = self.retained_since()
-        old = [(tomb.ended, where) for where, tomb in self.tombs.items() if tomb.ended < limit]
-        old += [(purged, (ns,)) for ns, purged in self.purged_at.items() if purged < limit]
-        for ended, where in sorted(old)[:most]:
-            if len(where) == 2:
-                self.forget(where)
-            else:  # a purge that is forgotten moves the mark as the ends of its keys do
-                del self.purged_at[where[0]]
-                self.forgotten_until = max(self.forgotten_until, ended)
-        limit = clock - self.settings["origin_retention_ms"]
-        silent = [number for number, origin in self.origins.items() if origin.last < limit]
-        if silent:
-            silent.sort(key=lambda number: (self.origins[number].last, number))
-            for number in silent[:most]:
-                del self.origins[number]
+        for lease in self.covered()[:most]:
+            self.bury(lease)
+        for lease in self.due()[:most]:
+            self.bury(lease)
+        for _ in range(most):
+            oldest = min(self.tombs, key=self.tomb_order, default=None)
+            if oldest is None or (self.tombs[oldest].ended >= self.forgotten_before and
+                                  len(self.tombs) <= self.settings["tombstones_max"]):
+                break
+            self.forget(oldest)
+        self.dropped = max(self.dropped, self.departed - self.settings["tombstones_max"])
+        removed = 0
+        while removed < most and self.origins:
+            number = self.longest_silent()
+            origin = self.origins[number]
+            if (origin.last >= self.silent_before and
+                    len(self.origins) <= self.settings["origins_max"]):
+                break
+            removed += 1 + len(origin.outcomes)
+            del self.origins[number]
+        for _, ns in sorted((purged, ns) for ns, purged in self.purged_at.items())[:most]:
+            self.forget_purge(ns)
 
     # --- reads ----------------------------------------------------------------------------------
 
