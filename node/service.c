@@ -4,9 +4,9 @@
  *
  *   message ──► ASKED ──reply──► REPLYING ──written──► freed
  *                 │ connection gone
- *                 ├── dispatcher: dispatch_abandon, freed
- *                 └── node: LOST ──completion──► freed
- */
+ *                 └── the dispatcher or a transfer forgets it, freed
+ *
+ * A transfer of leadership outlives the call that asked for it, which is answered at its deadline. */
 #include "node/service.h"
 
 #include <stdlib.h>
@@ -23,7 +23,13 @@
 enum call_state {
     CALL_STATE_ASKED,
     CALL_STATE_REPLYING,
-    CALL_STATE_LOST,
+};
+
+/* The node has it until it calls on_transferred. */
+struct transfer {
+    struct service *service;
+    struct service_call *call; /* NULL once that is answered or gone */
+    struct loop_timer *timer;  /* at the call's deadline */
 };
 
 struct service_call {
@@ -34,6 +40,7 @@ struct service_call {
     struct proto_request request;
     enum call_state state;
     bool dispatched; /* the dispatcher wants to hear whether the reply was written */
+    struct transfer *transfer; /* borrowed; NULL unless it waits for one */
     uint8_t *message_long; /* owned; NULL where the inline bytes suffice */
     struct key_item *keys; /* owned; NULL where the one inline suffices */
     struct key_item key;
@@ -47,6 +54,7 @@ struct service {
     struct buf reply;
     struct list pool;
     uint32_t pool_count;
+    uint32_t transfers; /* that the node has not ended yet */
     struct service_stats stats;
 };
 
@@ -55,7 +63,10 @@ static void on_message(void *ctx, struct api_conn *conn, const struct api_peer *
 static void on_call_lost(void *ctx, struct api_call *api_call);
 static void on_written(void *ctx, struct api_call *api_call, bool wholly);
 static void on_done(struct dispatch_call *dispatch_call, const struct proto_reply *reply);
+static void ask_transfer(struct service_call *call);
 static void on_transferred(void *ctx, enum status status);
+static void on_transfer_deadline(void *ctx, uint64_t now_ns);
+static void transfer_answer(struct transfer *transfer, enum status status);
 static struct service_call *call_take(struct service *service);
 static void call_put(struct service_call *call);
 static struct slice message_keep(struct service_call *call, struct slice message);
@@ -68,6 +79,7 @@ static enum status validate_read(const struct proto_request *request,
 static enum status validate_init(const struct proto_request *request,
                                  struct violation *out_violation);
 static void submit(struct service_call *call);
+static uint64_t deadline_of(const struct service_call *call, uint64_t now_ns);
 static void ask_node(struct service_call *call);
 static void answer(struct service_call *call, const struct proto_reply *reply);
 static void answer_error(struct service_call *call, enum status status, const char *detail,
@@ -103,7 +115,7 @@ void service_set_api(struct service *service, struct api *api)
 
 void service_destroy(struct service *service)
 {
-    CHECK(service->stats.in_flight == 0);
+    CHECK(service->stats.in_flight == 0 && service->transfers == 0);
     struct list *link;
     while ((link = list_pop(&service->pool)) != NULL) {
         free(CONTAINER_OF(link, struct service_call, free_link));
@@ -152,11 +164,11 @@ static void on_call_lost(void *ctx, struct api_call *api_call)
         struct service *service = call->service;
         dispatch_abandon(service->config.dispatch, &call->dispatch,
                          loop_now_ns(service->config.loop));
-        call_put(call);
-        return;
+    } else {
+        CHECK(call->transfer != NULL);
+        call->transfer->call = NULL;
     }
-    call->state = CALL_STATE_LOST;
-    request_forget(call);
+    call_put(call);
 }
 
 static void on_written(void *ctx, struct api_call *api_call, bool wholly)
@@ -259,10 +271,7 @@ static void submit(struct service_call *call)
 {
     struct service *service = call->service;
     uint64_t now_ns = loop_now_ns(service->config.loop);
-    uint64_t deadline_ns = call->request.deadline_ns;
-    if (deadline_ns == 0) {
-        deadline_ns = now_ns + ms_to_ns(DEADLINE_MS_DEFAULT);
-    }
+    uint64_t deadline_ns = deadline_of(call, now_ns);
     call->dispatch = (struct dispatch_call){
         .request = &call->request,
         .deadline_ns = deadline_ns,
@@ -277,6 +286,12 @@ static void submit(struct service_call *call)
         return;
     }
     call->dispatched = true;
+}
+
+static uint64_t deadline_of(const struct service_call *call, uint64_t now_ns)
+{
+    uint64_t deadline_ns = call->request.deadline_ns;
+    return deadline_ns == 0 ? now_ns + ms_to_ns(DEADLINE_MS_DEFAULT) : deadline_ns;
 }
 
 static void on_done(struct dispatch_call *dispatch_call, const struct proto_reply *reply)
@@ -296,10 +311,7 @@ static void ask_node(struct service_call *call)
     struct proto_reply reply = {.id = call->request.id, .method = call->request.method};
     const char *detail = NULL;
     if (call->request.method == PROTO_METHOD_CLUSTER_TRANSFER) {
-        enum status st = node->transfer(node->ctx, call->request.node_id, on_transferred, call);
-        if (st != STATUS_OK) {
-            answer_error(call, st, NULL, NULL);
-        }
+        ask_transfer(call);
         return;
     }
     if (call->request.method == PROTO_METHOD_STATUS) {
@@ -324,14 +336,62 @@ static void ask_node(struct service_call *call)
     fields_deinit(&fields);
 }
 
-static void on_transferred(void *ctx, enum status status)
+static void ask_transfer(struct service_call *call)
 {
-    struct service_call *call = ctx;
-    if (call->state == CALL_STATE_LOST) {
-        call_put(call);
+    struct service *service = call->service;
+    const struct service_node *node = &service->config.node;
+    uint64_t now_ns = loop_now_ns(service->config.loop);
+    uint64_t deadline_ns = deadline_of(call, now_ns);
+    if (deadline_ns <= now_ns) {
+        answer_error(call, STATUS_DEADLINE, NULL, NULL);
         return;
     }
-    answer_error(call, status, NULL, NULL);
+    struct transfer *transfer = calloc(1, sizeof *transfer);
+    CHECK(transfer != NULL);
+    enum status st = node->transfer(node->ctx, call->request.node_id, on_transferred, transfer);
+    if (st != STATUS_OK) {
+        struct violation violation = {0};
+        if (st == STATUS_INVALID) {
+            violation_set_u64(&violation, "node_id", call->request.node_id,
+                              "must be a voter of this cluster, and not the one that leads");
+        }
+        free(transfer);
+        answer_error(call, st, NULL, &violation);
+        return;
+    }
+    *transfer = (struct transfer){
+        .service = service,
+        .call = call,
+        .timer = loop_timer_create(service->config.loop, on_transfer_deadline, transfer),
+    };
+    loop_timer_set(transfer->timer, deadline_ns);
+    call->transfer = transfer;
+    service->transfers++;
+}
+
+static void on_transferred(void *ctx, enum status status)
+{
+    struct transfer *transfer = ctx;
+    transfer_answer(transfer, status);
+    loop_timer_destroy(transfer->timer);
+    transfer->service->transfers--;
+    free(transfer);
+}
+
+static void on_transfer_deadline(void *ctx, uint64_t now_ns)
+{
+    (void)now_ns;
+    transfer_answer(ctx, STATUS_UNKNOWN);
+}
+
+static void transfer_answer(struct transfer *transfer, enum status status)
+{
+    struct service_call *call = transfer->call;
+    if (call != NULL) {
+        transfer->call = NULL;
+        call->transfer = NULL;
+        answer_error(call, status, NULL, NULL);
+    }
 }
 
 static void answer_error(struct service_call *call, enum status status, const char *detail,

@@ -29,7 +29,8 @@ struct service_node {
     enum status (*cluster_init)(void *ctx, const struct proto_request *request,
                                 const char **out_detail);
 
-    /* Hand leadership over; `cb` once, unless the status is not OK. */
+    /* Hand leadership over; `cb` once and later, unless the status is not OK. INVALID: that node
+     * can't lead. */
     enum status (*transfer)(void *ctx, uint64_t node_id, void (*cb)(void *call, enum status status),
                             void *call);
 };
