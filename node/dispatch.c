@@ -27,6 +27,7 @@
 #define TELL_NS (400u * NS_PER_MS) /* a spare hears of its leader; below LEADERSHIP_HEARD_NS / 2 */
 #define PROBE_NS (100u * NS_PER_MS)
 #define FRAME_OVERHEAD_MAX 64u
+#define READS_TURN_NS (5u * NS_PER_MS) /* reading the table in one turn; the rest waits */
 #define PASSES_MAX 4u /* effects that cause effects within one turn; the rest waits for the next */
 
 /* One command handed to the replica: of this node's router, or of a peer's. */
@@ -70,6 +71,8 @@ struct remote_query {
 struct dispatch {
     struct replica *replica;
     struct transport transport;
+    uint64_t (*clock_ns)(void *ctx);
+    void *clock_ctx;
     struct router *router;
     struct forwarder *forwarder;
     struct leadership leadership;
@@ -78,6 +81,7 @@ struct dispatch {
     bool view_changed;
     bool applied;
     uint64_t now_ns;
+    uint64_t reading_ns; /* what reads of the table took in this turn */
 
     struct own_point own_points[READS_ROUNDS_MAX];
     struct list free_proposals;
@@ -164,6 +168,8 @@ struct dispatch *dispatch_create(const struct dispatch_config *config)
     CHECK(dispatch != NULL);
     dispatch->replica = config->replica;
     dispatch->transport = config->transport;
+    dispatch->clock_ns = config->clock_ns;
+    dispatch->clock_ctx = config->clock_ctx;
     struct rng rng;
     rng_init(&rng, config->seed);
     dispatch->router = router_create(rng_next(&rng), withdraw, dispatch);
@@ -330,6 +336,8 @@ void dispatch_turn(struct dispatch *dispatch, uint64_t now_ns)
 {
     see_time(dispatch, now_ns);
     dispatch->unfinished = true;
+    dispatch->reading_ns = 0;
+    reads_rest(router_reads(dispatch->router), false);
     for (unsigned pass = 0; pass < PASSES_MAX && dispatch->unfinished; pass++) {
         if (dispatch->view_changed) {
             see_view(dispatch);
@@ -350,6 +358,8 @@ void dispatch_turn(struct dispatch *dispatch, uint64_t now_ns)
             replica_turn(dispatch->replica, dispatch->now_ns);
         }
     }
+    dispatch->unfinished = dispatch->unfinished ||
+                           reads_kept_waiting(router_reads(dispatch->router));
     drain_turn(dispatch);
 }
 
@@ -620,9 +630,13 @@ static void carry_out_read(struct dispatch *dispatch, const struct read_effect *
     case READ_EFFECT_KIND_QUERY:
         query_peer(dispatch, effect);
         return;
-    case READ_EFFECT_KIND_ANSWER:
+    case READ_EFFECT_KIND_ANSWER: {
+        uint64_t start_ns = dispatch->clock_ns(dispatch->clock_ctx);
         answer_read(dispatch, effect);
+        dispatch->reading_ns += dispatch->clock_ns(dispatch->clock_ctx) - start_ns;
+        reads_rest(router_reads(dispatch->router), dispatch->reading_ns >= READS_TURN_NS);
         return;
+    }
     case READ_EFFECT_KIND_FAIL:
         CHECK(false); /* the router makes a reply of it */
         return;

@@ -39,6 +39,9 @@ struct dispatch_config {
     struct replica *replica;
     struct transport transport;
     uint64_t seed; /* of back-off and numbering nonces */
+    /* The clock as it is at this very moment: how long the reads of a turn take. */
+    uint64_t (*clock_ns)(void *ctx);
+    void *clock_ctx;
 };
 
 struct dispatch *dispatch_create(const struct dispatch_config *config);

@@ -41,6 +41,7 @@ static void on_drained(void *ctx);
 static void close_all(struct node *node);
 static void on_links_closed(void *ctx);
 static void on_part_closed(void *ctx);
+static uint64_t on_now(void *ctx);
 static struct replica_callbacks replica_callbacks_of(struct node *node);
 
 /* --- life */
@@ -135,6 +136,8 @@ static enum node_exit open_all(struct node *node)
         .replica = node->replica,
         .transport = links_transport(node->links),
         .seed = node->start_ns,
+        .clock_ns = on_now,
+        .clock_ctx = node,
     });
     on_view(node);
     code = open_api(node);

@@ -117,10 +117,20 @@ void reads_want_probe(struct reads *reads)
     reads->probe = true;
 }
 
+void reads_rest(struct reads *reads, bool resting)
+{
+    reads->resting = resting;
+}
+
+bool reads_kept_waiting(const struct reads *reads)
+{
+    return reads->resting && !list_empty(&reads->answering);
+}
+
 bool reads_next_effect(struct reads *reads, uint64_t now_ns, struct read_effect *out_effect)
 {
     *out_effect = (struct read_effect){0};
-    struct list *link = list_pop(&reads->answering);
+    struct list *link = reads->resting ? NULL : list_pop(&reads->answering);
     if (link != NULL) {
         struct request *request = CONTAINER_OF(link, struct request, link);
         out_effect->kind = READ_EFFECT_KIND_ANSWER;
@@ -224,6 +234,7 @@ void reads_due(struct reads *reads, struct request *request, uint64_t now_ns)
     if (request->due_until_ns == 0) {
         request->due_until_ns = now_ns + READS_DUE_NS;
     }
+    request->last_status = STATUS_OK;
     list_append(&reads->due, &request->link);
 }
 
@@ -445,7 +456,9 @@ static void pause_before_retry(struct reads *reads, uint64_t now_ns)
     reads->retry_at_ns = now_ns + reads->pause_ns;
 }
 
+/* If its deadline comes first, then because too many others are answered before it. */
 static void answer(struct reads *reads, struct request *request)
 {
+    request->last_status = STATUS_OVERLOADED;
     list_append(&reads->answering, &request->link);
 }

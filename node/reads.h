@@ -78,6 +78,7 @@ struct reads {
     uint64_t retry_at_ns;
     uint64_t pause_ns;
     bool probe;
+    bool resting; /* reads that may be answered wait for reads_rest to be taken back */
 };
 
 void reads_init(struct reads *reads, uint64_t seed);
@@ -91,6 +92,12 @@ void reads_remove(struct reads *reads, struct request *request);
 
 /* A point is wanted even if nobody reads: is this node up to date? */
 void reads_want_probe(struct reads *reads);
+
+/* No ANSWER while true: the table was read for long enough in this turn. All else goes on. */
+void reads_rest(struct reads *reads, bool resting);
+
+/* True when a read only waits for that. */
+bool reads_kept_waiting(const struct reads *reads);
 
 bool reads_next_effect(struct reads *reads, uint64_t now_ns, struct read_effect *out_effect);
 

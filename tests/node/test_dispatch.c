@@ -27,6 +27,7 @@ struct call {
     struct key_item item;
     struct sim_node *node;
     bool keep; /* the test delivers it */
+    uint64_t cost_ns; /* how long answering takes by the node's own clock */
     unsigned replies;
     uint64_t replied_ns;
     enum status status;
@@ -49,6 +50,7 @@ static void copy(char *out, struct slice text)
 static void on_done(struct dispatch_call *dispatch, const struct proto_reply *reply)
 {
     struct call *call = dispatch->ctx;
+    call->node->worked_ns += call->cost_ns;
     call->replies++;
     call->replied_ns = call->node->sim->clock.now_ns;
     call->status = reply->status;
@@ -207,6 +209,47 @@ static void test_dispatch__every_kind_of_node_serves(void **state)
         finish(&stale);
         assert_true(stale.stale);
     }
+}
+
+/* Reads that take 2 ms each: three of them are answered in one turn, then everybody else has his. */
+static void test_dispatch__long_reads_do_not_hold_up_the_turn(void **state)
+{
+    enum { READS = 20 };
+    struct sim *sim = *state;
+    struct sim_node *leader = leader_of(sim);
+    (void)ask(leader, PROTO_METHOD_TAKE, "k", "me");
+    struct call reads[READS];
+    for (unsigned i = 0; i < READS; i++) {
+        reads[i] = (struct call){.asked = {.method = PROTO_METHOD_COUNT,
+                                           .op = {.ns = slice_text("default")},
+                                           .stale = i % 2 == 0},
+                                 .cost_ns = 2 * SIM_MS};
+        submit(&reads[i], leader, 1000);
+    }
+    struct call take = of_key(PROTO_METHOD_TAKE, "l", "me");
+    take.asked.op.keys = &take.item;
+    take.asked.op.key_count = 1;
+    submit(&take, leader, 1000);
+    unsigned answered = 0;
+    unsigned turns = 0;
+    uint64_t end_ns = sim->clock.now_ns + 500 * SIM_MS;
+    while (answered < READS && fake_clock_step(&sim->clock, end_ns)) {
+        unsigned before = answered;
+        answered = 0;
+        for (unsigned i = 0; i < READS; i++) {
+            answered += reads[i].replies;
+        }
+        assert_true(answered - before <= 3);
+        turns += answered > before ? 1 : 0;
+    }
+    assert_int_equal(answered, READS);
+    assert_true(turns >= 7);
+    for (unsigned i = 0; i < READS; i++) {
+        assert_int_equal(reads[i].status, STATUS_OK);
+        dispatch_delivered(leader->dispatch, &reads[i].dispatch, true, sim->clock.now_ns);
+    }
+    finish(&take);
+    assert_int_equal(take.outcome, OUTCOME_KIND_GRANTED);
 }
 
 static void test_dispatch__ready_is_said_by_all_and_taken_back(void **state)
@@ -616,6 +659,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DISPATCH_TEST(every_kind_of_node_serves),
+        DISPATCH_TEST(long_reads_do_not_hold_up_the_turn),
         DISPATCH_TEST(ready_is_said_by_all_and_taken_back),
         DISPATCH_TEST(idle_nodes_say_next_to_nothing),
         DISPATCH_TEST(t10_a_newcomer_claims_what_has_ended),

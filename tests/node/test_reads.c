@@ -87,6 +87,39 @@ static void test_reads__one_round_serves_all_that_were_there(void **state)
     assert_false(next(&bed, S));
 }
 
+/* While the table rests, rounds and failures go on; nothing is lost and the order stays. */
+static void test_reads__resting_keeps_answers_and_nothing_else(void **state)
+{
+    (void)state;
+    static struct bed bed;
+    bed_init(&bed, ROUTE_KIND_SELF, true);
+    reads_add(&bed.reads, &bed.requests[0]);
+    reads_add(&bed.reads, &bed.requests[1]);
+    ASSERT_NEXT(&bed, S, READ_EFFECT_KIND_ASK_HERE);
+    (void)reads_reached(&bed.reads, bed.effect.round, STATUS_OK, 77, S);
+    assert_false(reads_kept_waiting(&bed.reads)); /* they wait for nothing */
+    reads_rest(&bed.reads, true);
+    assert_true(reads_kept_waiting(&bed.reads));
+    assert_int_equal(bed.requests[0].last_status, STATUS_OVERLOADED);
+    reads_add(&bed.reads, &bed.requests[2]);
+    ASSERT_NEXT(&bed, S, READ_EFFECT_KIND_ASK_HERE);
+    uint32_t round = bed.effect.round;
+    assert_false(next(&bed, S));
+    reads_rest(&bed.reads, false);
+    ASSERT_NEXT(&bed, S, READ_EFFECT_KIND_ANSWER);
+    assert_ptr_equal(bed.effect.request, &bed.requests[0]);
+    reads_due(&bed.reads, &bed.requests[0], S);
+    assert_int_equal(bed.requests[0].last_status, STATUS_OK);
+    ASSERT_NEXT(&bed, S, READ_EFFECT_KIND_ANSWER);
+    assert_ptr_equal(bed.effect.request, &bed.requests[1]);
+    reads_rest(&bed.reads, true);
+    assert_false(reads_kept_waiting(&bed.reads)); /* one is due, one asks for its point */
+    (void)reads_reached(&bed.reads, round, STATUS_OK, 78, S);
+    assert_true(reads_kept_waiting(&bed.reads));
+    reads_remove(&bed.reads, &bed.requests[2]);
+    assert_false(reads_kept_waiting(&bed.reads));
+}
+
 static void test_reads__a_follower_asks_its_leader_for_one_point_at_a_time(void **state)
 {
     (void)state;
@@ -296,6 +329,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads__one_round_serves_all_that_were_there),
+        cmocka_unit_test(test_reads__resting_keeps_answers_and_nothing_else),
         cmocka_unit_test(test_reads__a_follower_asks_its_leader_for_one_point_at_a_time),
         cmocka_unit_test(test_reads__another_leader_is_asked_at_once),
         cmocka_unit_test(test_reads__refused_and_lost_points_are_asked_for_again),

@@ -90,6 +90,12 @@ static uint64_t clock_now(void *ctx)
     return node->sim->clock.now_ns;
 }
 
+static uint64_t work_clock(void *ctx)
+{
+    const struct sim_node *node = ctx;
+    return node->sim->clock.now_ns + node->worked_ns;
+}
+
 static void disk_schedule(void *ctx, uint64_t at_ns, void (*run)(void *arg), void *arg)
 {
     struct event *event = event_new(ctx, EVENT_DISK);
@@ -138,6 +144,7 @@ static bool transport_send(void *ctx, uint64_t peer_id, enum frame_type type, bo
 
 static bool replica_send(void *ctx, uint64_t peer_id, bool bulk, struct slice bytes)
 {
+    CHECK(bytes.len <= FRAME_REPLICA_LEN_MAX); /* a link would say false for ever */
     return transport_send(ctx, peer_id, FRAME_TYPE_REPLICA, bulk, bytes);
 }
 
@@ -348,6 +355,8 @@ static void boot(struct sim_node *node)
         .replica = node->replica,
         .transport = {.ctx = node, .send = transport_send},
         .seed = rng_next(&sim->rng),
+        .clock_ns = work_clock,
+        .clock_ctx = node,
     };
     node->dispatch = dispatch_create(&of_dispatch);
     replica_view(node->replica, &node->view);

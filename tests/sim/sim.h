@@ -51,6 +51,7 @@ struct sim_node {
     struct list held; /* events of a paused node */
     bool turn_scheduled;
     uint64_t timer_ns;
+    uint64_t worked_ns; /* the time that its own work took, which the others' clock leaves out */
 };
 
 struct sim {
