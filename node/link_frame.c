@@ -14,7 +14,6 @@
 /* A command is at most an entry; a batch that is forwarded whole may be some of them. */
 #define FORWARD_LEN_MAX (1024u * 1024u)
 #define FORWARD_REPLY_LEN_MAX (UNCONFIRMED_LEN_MAX + SMALL_LEN_MAX)
-#define REPLICA_LEN_MAX (1024u * 1024u + 64u * 1024u) /* a chunk of a snapshot or entries, framed */
 #define PEERS_LEN_MAX (256u * 1024u)
 
 _Static_assert(FORWARD_LEN_MAX > ENTRY_LEN_MAX, "what fits an entry can be forwarded");
@@ -41,7 +40,7 @@ size_t link_frame_len_max(enum frame_type type)
     case FRAME_TYPE_PING:
         return 0;
     case FRAME_TYPE_REPLICA:
-        return REPLICA_LEN_MAX;
+        return FRAME_REPLICA_LEN_MAX;
     case FRAME_TYPE_FORWARD:
         return FORWARD_LEN_MAX;
     case FRAME_TYPE_FORWARD_REPLY:

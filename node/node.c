@@ -23,6 +23,9 @@
 #define TRANSFER_NS (1500 * NS_PER_MS)    /* three election time-outs */
 #define DRAIN_NS (2000 * NS_PER_MS)
 
+_Static_assert(FRAME_REPLICA_LEN_MAX == REPLICA_MESSAGE_LEN_MAX,
+               "what a replica sends fits a frame, or libraft sends it again for ever");
+
 static enum node_exit open_all(struct node *node);
 static enum node_exit open_directory(struct node *node);
 static enum node_exit open_replica(struct node *node);

@@ -29,6 +29,7 @@ enum frame_type {
     FRAME_TYPE_ADMIT_REPLY = 26,
 };
 
+#define FRAME_REPLICA_LEN_MAX (5u * 1024u * 1024u) /* what a replica may give to be sent */
 #define FRAME_LEN_MAX (9u * 1024u * 1024u) /* payload; a query's reply is the largest */
 
 struct transport {

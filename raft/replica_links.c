@@ -10,6 +10,12 @@
 
 #include "fsm/base/check.h"
 
+/* Bytes of entries in one message. libraft knows no such limit, and MESSAGE_ENTRIES_MAX of the
+ * longest entries are more than a link should be kept busy with while heartbeats wait. */
+#define ENTRIES_LEN_MAX (256u * 1024u)
+
+_Static_assert(ENTRIES_LEN_MAX >= ENTRY_LEN_MAX, "one entry always fits");
+
 /* A voter that still writes entries to its disk does not stand for election and loses its turn; it
  * is asked again after this, at most for as long as an election takes by itself. */
 #define CAMPAIGN_RETRY_NS 2000000ull
@@ -32,6 +38,7 @@ static void receive_ack(struct replica *replica, struct replica_peer *peer,
 static void answer_confirm(struct replica *replica, uint64_t peer_id,
                            const struct message_confirm *confirm);
 static void send_ack(struct replica *replica, uint64_t peer_id, const struct message_ack *ack);
+static void send_entries(struct replica *replica, const struct raft_message *whole);
 static bool send_bytes(struct replica *replica, uint64_t peer_id, bool bulk, struct slice bytes);
 static bool send_message(struct replica *replica, uint64_t peer_id, bool bulk,
                          const struct message *message);
@@ -291,8 +298,40 @@ void replica_links_on_send(void *ctx, const struct raft_message *message)
         start_snapshot(replica, message);
         return;
     }
+    if (message->type == RAFT_APPEND_ENTRIES) {
+        send_entries(replica, message);
+        return;
+    }
     struct message out = {.kind = message_kind_of(message), .raft = *message};
     replica_links_send(replica, message->server_id, &out);
+}
+
+/* Cut into messages that follow each other. The rest may not be left for later: of a follower that
+ * keeps up libraft believes that it has been sent everything (sendAppendEntries in its
+ * replication.c), and the gap would be refused. Nor may a message leave when the one before it
+ * could not. */
+static void send_entries(struct replica *replica, const struct raft_message *whole)
+{
+    const struct raft_append_entries *all = &whole->append_entries;
+    struct message out = {.kind = MESSAGE_KIND_APPEND_ENTRIES, .raft = *whole};
+    struct raft_append_entries *part = &out.raft.append_entries;
+    unsigned from = 0;
+    bool sent = true;
+    do {
+        unsigned to = from;
+        size_t len = 0;
+        while (to < all->n_entries && len + all->entries[to].buf.len <= ENTRIES_LEN_MAX) {
+            len += all->entries[to].buf.len;
+            to++;
+        }
+        CHECK(to > from || all->n_entries == 0);
+        part->prev_log_index = all->prev_log_index + from;
+        part->prev_log_term = from == 0 ? all->prev_log_term : all->entries[from - 1].term;
+        part->entries = all->n_entries > 0 ? &all->entries[from] : NULL;
+        part->n_entries = to - from;
+        sent = send_message(replica, whole->server_id, false, &out);
+        from = to;
+    } while (sent && from < all->n_entries);
 }
 
 void replica_links_send(struct replica *replica, uint64_t peer_id, const struct message *message)

@@ -132,6 +132,27 @@ def case_far_behind(rounds):
     return f"{writes} entries behind: caught up in {caught_up_s:.1f} s"
 
 
+def case_lagging(rounds):
+    """S1: a follower that is megabytes behind, all of them in the log, gets them as entries."""
+    renewals = 6
+    keys = [f"lagging-{number:05}-{'x' * 180}" for number in range(10000)]
+    with Cluster(3) as cluster:
+        for number in range(rounds):
+            away = cluster.followers()[0]
+            away.kill()
+            with cluster.leader().api(60.0) as api:
+                for _ in range(renewals):
+                    outcomes = api.many("claim", keys, owner="a", ttl_ms=600000)
+                    held = sum(outcome["outcome"] == "GRANTED" for outcome in outcomes)
+                    check(held == len(keys), f"round {number}: {held} of {len(keys)} held")
+            began_s = time.monotonic()
+            cluster.restart(away)
+            caught_up_s = time.monotonic() - began_s
+            check(caught_up_s < 5.0, f"caught up after {caught_up_s:.1f} s")
+            cluster.digests()
+    return f"{renewals} x {len(keys)} keys behind: caught up in {caught_up_s:.1f} s"
+
+
 def write_many(node, count):
     """That many takes, one entry each: one at a time would take minutes, so eight in flight."""
     with node.api(60.0) as api:

@@ -196,6 +196,7 @@ static void test_link_frame__each_type_has_a_maximum_that_its_header_tells(void 
         assert_int_equal(scan_header(UINT32_MAX, (uint8_t)type, 0, 0), LINK_FRAME_VERDICT_REFUSED);
         assert_int_equal(link_frame_for_owner((enum frame_type)type), known && type >= 16);
     }
+    assert_int_equal(link_frame_len_max(FRAME_TYPE_REPLICA), FRAME_REPLICA_LEN_MAX);
     assert_int_equal(scan_header(0, FRAME_TYPE_PING, 1, 0), LINK_FRAME_VERDICT_REFUSED);
     assert_int_equal(scan_header(0, FRAME_TYPE_PING, 0, 1), LINK_FRAME_VERDICT_REFUSED);
     assert_int_equal(scan_header(0, FRAME_TYPE_PING, 0, 256), LINK_FRAME_VERDICT_REFUSED);

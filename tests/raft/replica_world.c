@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "fsm/base/check.h"
+#include "fsm/base/units.h"
 #include "fsm/command_codec.h"
 
 #define LATENCY_NS_MIN 100000u
@@ -140,6 +141,8 @@ static bool cb_send(void *ctx, uint64_t peer_id, bool bulk, struct slice bytes)
     if (to < 0 || world->nodes[to].replica == NULL || world->cut[node->idx][to]) {
         return false;
     }
+    CHECK(bytes.len <= REPLICA_MESSAGE_LEN_MAX);
+    world->message_len_max = max_u64(world->message_len_max, bytes.len);
     node->messages_out++;
     node->bulk_out += bulk ? 1 : 0;
     if (rng_chance(&world->rng, world->loss_per_mille)) {

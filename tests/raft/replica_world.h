@@ -55,6 +55,7 @@ struct world {
     unsigned voters_wanted;
     unsigned voters_born; /* what world_init_cluster asks for; 0: the setting of the replica */
     uint64_t snapshot_entries;
+    uint64_t message_len_max; /* of what was sent */
     uint64_t events;
 };
 

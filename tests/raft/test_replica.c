@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "fsm/base/check.h"
@@ -584,6 +585,48 @@ static void test_replica__a_far_behind_follower_gets_a_snapshot_in_chunks(void *
     world_deinit(&world);
 }
 
+/* One entry of about 32 KiB: nothing fits beside it. */
+static void write_long(struct world *world, uint64_t origin, uint64_t sequence)
+{
+    enum { KEYS = 64 };
+    static char names[KEYS][512];
+    static struct key_item keys[KEYS];
+    for (unsigned i = 0; i < KEYS; i++) {
+        memset(names[i], 'x', 480);
+        (void)snprintf(names[i] + 480, sizeof names[i] - 480, "%u", i);
+        keys[i] = (struct key_item){.key = slice_text(names[i])};
+    }
+    struct command claim = world_take(origin, sequence, "", "a", 3600000);
+    claim.op.kind = OP_KIND_CLAIM;
+    claim.op.keys = keys;
+    claim.op.key_count = KEYS;
+    struct world_call call;
+    world_call(world, &claim, &call);
+    assert_int_equal(call.status, STATUS_OK);
+    assert_int_equal(call.result_status, STATUS_OK);
+}
+
+static void test_replica__entries_leave_in_messages_that_links_carry(void **state)
+{
+    (void)state;
+    struct world world; /* S1 */
+    world_init(&world, 3, 15);
+    world_form(&world, 3);
+    uint64_t origin = world_open_origin(&world, 7);
+    unsigned behind = (unsigned)(world_leader(&world) + 1) % 3;
+    world_crash(&world, behind);
+    for (unsigned i = 0; i < 64; i++) {
+        write_long(&world, origin, i + 1);
+    }
+    world.message_len_max = 0;
+    world_boot(&world, behind);
+    assert_in_step(&world);
+    assert_int_equal(world.nodes[behind].installs, 0); /* all by entries */
+    assert_true(world.message_len_max > 128 * 1024); /* several share one */
+    assert_true(world.message_len_max < 256 * 1024 + 2048);
+    world_deinit(&world);
+}
+
 static void test_replica__full_disks_are_not_done_and_the_clock_stands_still(void **state)
 {
     (void)state;
@@ -878,6 +921,7 @@ int main(void)
         cmocka_unit_test(test_replica__a_follower_waits_for_the_leaders_point),
         cmocka_unit_test(test_replica__restarts_from_disk_with_the_same_digest),
         cmocka_unit_test(test_replica__a_far_behind_follower_gets_a_snapshot_in_chunks),
+        cmocka_unit_test(test_replica__entries_leave_in_messages_that_links_carry),
         cmocka_unit_test(test_replica__full_disks_are_not_done_and_the_clock_stands_still),
         cmocka_unit_test(test_replica__growth_survives_the_death_of_a_candidate),
         cmocka_unit_test(test_replica__hands_leadership_over),
