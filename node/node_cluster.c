@@ -202,7 +202,9 @@ static void learn_peer(struct node *node, uint64_t peer_id, const char *address,
     }
     links_add_peer(node->links, peer_id, address);
     node->peers_unsaved = true;
-    loop_timer_set(node->upkeep, loop_now_ns(node->loop));
+    if (node->phase == NODE_PHASE_RUNNING) { /* when stopping the timer has another end */
+        loop_timer_set(node->upkeep, loop_now_ns(node->loop));
+    }
     broadcast_peers(node);
 }
 
@@ -307,9 +309,12 @@ static void on_admit_frame(struct node *node, uint64_t peer_id, struct slice pay
 static void on_admitted(void *ctx, enum status status)
 {
     struct admission *admission = ctx;
-    LOG_EVENT(admission->node->log, LOG_LEVEL_INFO, "admitted",
-              log_id("peer", admission->peer_id), log_text("status", status_name(status)));
-    admit_reply(admission->node, admission->peer_id, status);
+    struct node *node = admission->node;
+    LOG_EVENT(node->log, LOG_LEVEL_INFO, "admitted", log_id("peer", admission->peer_id),
+              log_text("status", status_name(status)));
+    if (node->phase != NODE_PHASE_CLOSING) { /* then the links are closed too, or gone */
+        admit_reply(node, admission->peer_id, status);
+    }
     free(admission);
 }
 
@@ -402,7 +407,9 @@ static enum status on_transfer(void *ctx, uint64_t node_id,
                                void (*cb)(void *call, enum status status), void *call)
 {
     struct node *node = ctx;
-    return replica_transfer(node->replica, node_id, cb, call);
+    enum status st = replica_transfer(node->replica, node_id, cb, call);
+    /* Nobody was named, so nothing that was said is wrong. */
+    return st == STATUS_INVALID && node_id == 0 ? STATUS_NO_QUORUM : st;
 }
 
 struct service_node node_service_node(struct node *node)
