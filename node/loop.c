@@ -133,6 +133,15 @@ uint64_t loop_now_ns(const struct loop *loop)
     return loop->clock->now_ns;
 }
 
+uint64_t loop_refresh_ns(struct loop *loop)
+{
+    struct loop_clock *clock = loop->clock;
+    look_at_clock(clock); /* first how long it was away */
+    clock->now_ns = loop_clock_ns();
+    clock->stall_ns = max_u64(clock->stall_ns, clock->now_ns - clock->wake_ns);
+    return clock->now_ns;
+}
+
 uint64_t loop_clock_ns(void)
 {
     struct timespec now;
@@ -241,7 +250,7 @@ static void on_prepare(uv_prepare_t *handle)
     struct loop *loop = handle->data;
     struct loop_clock *clock = loop->clock;
     loop->again = false;
-    uint64_t now_ns = loop_now_ns(loop);
+    uint64_t now_ns = loop_refresh_ns(loop);
     run_turn_ends(loop, now_ns);
     set_alarm(loop, now_ns);
 
@@ -256,7 +265,7 @@ static void on_prepare(uv_prepare_t *handle)
 static void on_check(uv_check_t *handle)
 {
     struct loop *loop = handle->data;
-    uint64_t now_ns = loop_now_ns(loop);
+    uint64_t now_ns = loop_refresh_ns(loop);
     run_due_timers(loop, now_ns);
     run_turn_ends(loop, now_ns);
     loop->clock->valid = false;

@@ -1,9 +1,9 @@
 /* The uv loop of a node: its clock, its timers, the end of each turn, and the count of live
  * handles.
  *
- * One loop thread runs everything of a node. The clock is read once per wake-up and passed down as
- * now_ns: CLOCK_BOOTTIME, monotonic and counting suspend, in nanoseconds. Only the stamp of an
- * entry reads it again (loop_clock_ns). No callback may block for over 10 ms. */
+ * One loop thread runs everything of a node. The clock is read once per wake-up, per frame of a peer
+ * and when a turn ends, and passed down as now_ns: CLOCK_BOOTTIME, monotonic and counting suspend,
+ * in nanoseconds. Only the stamp of an entry reads it by itself (loop_clock_ns). No callback may block for over 10 ms. */
 #ifndef NODE_LOOP_H_
 #define NODE_LOOP_H_
 
@@ -24,8 +24,14 @@ void loop_destroy(struct loop *loop);
 
 struct uv_loop_s *loop_uv(struct loop *loop);
 
-/* The clock as of this wake-up. Timers and turn ends of one turn see the same. */
+/* The clock as of this wake-up, or as it was refreshed since. Timers and turn ends of one turn see
+ * the same. */
 uint64_t loop_now_ns(const struct loop *loop);
+
+/* The clock is read anew, for all that is still to come in this turn; what has passed since the
+ * wake-up counts as a stall. Before input is judged whose age matters: the process may have been
+ * stopped in the middle of a turn. */
+uint64_t loop_refresh_ns(struct loop *loop);
 
 /* The clock now. */
 uint64_t loop_clock_ns(void);

@@ -118,8 +118,9 @@ static void on_frame(void *ctx, uint64_t peer_id, enum frame_type type, struct s
     } else if (type == FRAME_TYPE_ADMIT_REPLY) {
         on_admit_reply_frame(node, payload);
     } else {
+        uint64_t now_ns = loop_refresh_ns(node->loop);
         node_tell_stall(node); /* before what waited in it is judged */
-        dispatch_receive(node->dispatch, peer_id, type, payload, loop_now_ns(node->loop));
+        dispatch_receive(node->dispatch, peer_id, type, payload, now_ns);
     }
 }
 

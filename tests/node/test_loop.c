@@ -293,6 +293,43 @@ static void test_loop__a_long_callback_is_a_stall_and_idleness_is_none(void **st
     loop_timer_destroy(trace->timer);
 }
 
+struct input {
+    struct trace *trace;
+    uint64_t before_ns;
+    uint64_t after_ns;
+    uint64_t stall_ns;
+};
+
+static void on_input_busy(uv_async_t *handle)
+{
+    struct input *input = handle->data;
+    struct loop *loop = input->trace->loop;
+    (void)loop_now_ns(loop);
+    (void)loop_stall_ns(loop);
+    busy_for(80);
+    input->before_ns = loop_now_ns(loop);
+    input->after_ns = loop_refresh_ns(loop);
+    input->stall_ns = loop_stall_ns(loop);
+    input->trace->done = true;
+}
+
+/* What is read later in the same turn is judged by the time that it is then. */
+static void test_loop__a_stall_within_a_turn_is_seen_when_the_clock_is_refreshed(void **state)
+{
+    struct trace *trace = *state;
+    struct input input = {.trace = trace};
+    uv_async_t async = {.data = &input};
+    loop_add_turn_end(trace->loop, on_turn_end, trace);
+    uv_async_init(loop_uv(trace->loop), &async, on_input_busy);
+    uv_async_send(&async);
+    assert_true(drive(trace->loop, drive_flag, &trace->done));
+    assert_true(input.after_ns - input.before_ns >= ms_to_ns(80));
+    assert_true(input.stall_ns >= ms_to_ns(80));
+    assert_true(trace->now_ns >= input.after_ns); /* the turn's end too */
+    uv_close((uv_handle_t *)&async, NULL);
+    (void)uv_run(loop_uv(trace->loop), UV_RUN_NOWAIT);
+}
+
 /* The process is stopped while its loop blocks: nothing of ours runs long, yet what arrived
  * meanwhile is old. */
 static void test_loop__a_stopped_process_is_a_stall(void **state)
@@ -424,6 +461,7 @@ int main(void)
         TEST(test_loop__a_timer_may_destroy_itself),
         TEST(test_loop__turn_again_keeps_it_from_blocking),
         TEST(test_loop__a_long_callback_is_a_stall_and_idleness_is_none),
+        TEST(test_loop__a_stall_within_a_turn_is_seen_when_the_clock_is_refreshed),
         TEST(test_loop__a_stopped_process_is_a_stall),
         TEST(test_loop__catches_both_signals_each_time),
         TEST(test_loop__a_broken_pipe_does_not_kill),
