@@ -4,15 +4,44 @@
 
 #include "fsm/fsm_state.h"
 
+/* As many steps of a walk over keys cost about as much as one lease that is collected and sorted. */
+#define SORT_STEPS 8u
+
+/* What is listed, and to whom it is shown. */
+struct listing {
+    const struct fsm_filter *filter;
+    uint64_t now_ms;
+    fsm_view_cb cb;
+    void *ctx;
+};
+
+/* What is due and would be counted. */
+struct due_count {
+    const struct owner *owner; /* NULL: of all */
+    enum lease_state state;    /* 0: both */
+    uint64_t count;
+};
+
 static struct space *space_of(const struct fsm *fsm, struct slice ns);
 static bool last_end(const struct fsm *fsm, const struct space *space, struct slice key,
                      uint64_t *out_ended_ms);
 static struct lease_view view_of(const struct lease *lease);
 static bool filter_passes(const struct fsm_filter *filter, const struct lease *lease);
-static void list_by_owner(const struct space *space, const struct fsm_filter *filter,
-                          uint64_t now_ms, fsm_view_cb cb, void *ctx);
-static size_t collect(const struct list *head, const struct fsm_filter *filter, uint64_t now_ms,
+static bool find_owner(const struct space *space, const struct fsm_filter *filter,
+                       const struct owner **out_owner);
+static uint64_t held(const struct space *space, const struct owner *owner,
+                     enum lease_state state);
+static uint64_t walk_steps(const struct space *space, const struct owner *owner,
+                           const struct fsm_filter *filter);
+static const struct lease *list_walked(const struct space *space, const struct owner *owner,
+                                       const struct listing *listing, uint64_t steps);
+static void list_sorted(const struct space *space, const struct owner *owner,
+                        const struct listing *listing);
+static bool show(const struct listing *listing, const struct lease *lease);
+static size_t collect(const struct owner *owner, const struct fsm_filter *filter, uint64_t now_ms,
                       const struct lease **out_leases);
+static size_t collect_list(const struct list *head, const struct fsm_filter *filter,
+                           uint64_t now_ms, const struct lease **out_leases);
 static int compare_keys(const void *a, const void *b);
 
 struct due_search {
@@ -21,6 +50,7 @@ struct due_search {
     bool found;
 };
 static bool on_due(void *ctx, struct expiry_node *node);
+static bool on_due_counted(void *ctx, struct expiry_node *node);
 static bool on_view(void *ctx, const struct lease_view *view);
 
 bool fsm_query_owner(const struct fsm *fsm, struct slice ns, struct slice key, uint64_t now_ms,
@@ -111,37 +141,43 @@ uint64_t fsm_unowned_since(const struct fsm *fsm, const struct space *space, str
 void fsm_query_list(const struct fsm *fsm, const struct fsm_filter *filter, uint64_t now_ms,
                     fsm_view_cb cb, void *ctx)
 {
+    struct listing listing = {.filter = filter, .now_ms = now_ms, .cb = cb, .ctx = ctx};
     const struct space *space = space_of(fsm, filter->ns);
-    if (space == NULL) {
+    const struct owner *owner = NULL;
+    if (space == NULL || !find_owner(space, filter, &owner)) {
         return;
     }
-    if (filter->owner.base != NULL) {
-        list_by_owner(space, filter, now_ms, cb, ctx);
-        return;
-    }
-    struct tree_node *node = tree_find_from(&space->leases, filter->prefix);
-    if (filter->after.base != NULL && slice_compare(filter->after, filter->prefix) >= 0) {
-        node = tree_find_after(&space->leases, filter->after);
-    }
-    for (; node != NULL; node = tree_next(node)) {
-        const struct lease *lease = CONTAINER_OF(node, struct lease, node);
-        if (!slice_starts_with(lease_key(lease), filter->prefix)) {
-            return; /* every later key is beyond the prefix too */
-        }
-        if (fsm_lease_dead(lease, now_ms) || !filter_passes(filter, lease)) {
-            continue;
-        }
-        struct lease_view view = view_of(lease);
-        if (!cb(ctx, &view)) {
-            return;
-        }
+    const struct lease *last = list_walked(space, owner, &listing,
+                                           walk_steps(space, owner, filter));
+    if (last != NULL) {
+        struct fsm_filter rest = *filter;
+        rest.after = lease_key(last);
+        listing.filter = &rest;
+        list_sorted(space, owner, &listing);
     }
 }
 
+/* Counters know it all but what is dead and not removed yet. What is due is visited; under a mark,
+ * and where keys matter, every lease is looked at. */
 uint64_t fsm_query_count(const struct fsm *fsm, const struct fsm_filter *filter, uint64_t now_ms)
 {
+    const struct space *space = space_of(fsm, filter->ns);
+    const struct owner *owner = NULL;
+    if (space == NULL || !find_owner(space, filter, &owner)) {
+        return 0;
+    }
+    if (filter->prefix.len == 0 && filter->after.base == NULL && space->marked == 0) {
+        struct due_count due = {.owner = owner, .state = filter->state};
+        expiry_visit_due(&space->due, now_ms, on_due_counted, &due);
+        return held(space, owner, filter->state) - due.count;
+    }
+    if (owner != NULL) {
+        return collect(owner, filter, now_ms, NULL);
+    }
     uint64_t count = 0;
-    fsm_query_list(fsm, filter, now_ms, on_view, &count);
+    const struct listing listing = {
+        .filter = filter, .now_ms = now_ms, .cb = on_view, .ctx = &count};
+    (void)list_walked(space, NULL, &listing, UINT64_MAX);
     return count;
 }
 
@@ -184,7 +220,7 @@ static struct lease_view view_of(const struct lease *lease)
     };
 }
 
-/* All but the owner, which is chosen before. */
+/* All but the owner. */
 static bool filter_passes(const struct fsm_filter *filter, const struct lease *lease)
 {
     return (filter->state == 0 || filter->state == lease->state) &&
@@ -192,38 +228,124 @@ static bool filter_passes(const struct fsm_filter *filter, const struct lease *l
            (filter->after.base == NULL || slice_compare(lease_key(lease), filter->after) > 0);
 }
 
-/* An owner has few leases compared to the namespace: they are sorted instead of searched for. */
-static void list_by_owner(const struct space *space, const struct fsm_filter *filter,
-                          uint64_t now_ms, fsm_view_cb cb, void *ctx)
+/* Whose leases pass; NULL: everybody's. False: nobody's. */
+static bool find_owner(const struct space *space, const struct fsm_filter *filter,
+                       const struct owner **out_owner)
 {
-    const struct owner *owner = owner_find(space, filter->owner);
-    if (owner == NULL || owner->own_count + owner->del_count == 0) {
+    *out_owner = filter->owner.base == NULL ? NULL : owner_find(space, filter->owner);
+    return filter->owner.base == NULL || *out_owner != NULL;
+}
+
+/* Leases of the owner, or of all (NULL), in this state; dead ones too. */
+static uint64_t held(const struct space *space, const struct owner *owner, enum lease_state state)
+{
+    uint64_t own = owner != NULL ? owner->own_count : space->own_count;
+    uint64_t del = owner != NULL ? owner->del_count : space->del_count;
+    return (state == LEASE_STATE_DEL ? 0 : own) + (state == LEASE_STATE_OWN ? 0 : del);
+}
+
+/* Many matches are met soon by a walk over the keys; few are collected from the lists of their
+ * owners and sorted. Which of the two depends on where they lie, so a listing walks for as long as
+ * collecting would take, and then collects the rest: at most twice the cheaper one. */
+static uint64_t walk_steps(const struct space *space, const struct owner *owner,
+                           const struct fsm_filter *filter)
+{
+    if (owner == NULL && (filter->state == 0 || filter->prefix.len > 0)) {
+        return UINT64_MAX; /* a prefix says where to walk */
+    }
+    uint64_t owners = owner == NULL ? space->owners.count : 1;
+    return owners + held(space, owner, filter->state) * SORT_STEPS;
+}
+
+/* From the first key that may match, in the order of keys. Returns the last lease that it passed
+ * when the steps are used up, NULL when there is nothing left to show. */
+static const struct lease *list_walked(const struct space *space, const struct owner *owner,
+                                       const struct listing *listing, uint64_t steps)
+{
+    const struct fsm_filter *filter = listing->filter;
+    const struct lease *lease = NULL;
+    struct tree_node *node = tree_find_from(&space->leases, filter->prefix);
+    if (filter->after.base != NULL && slice_compare(filter->after, filter->prefix) >= 0) {
+        node = tree_find_after(&space->leases, filter->after);
+    }
+    for (; node != NULL; node = tree_next(node)) {
+        if (steps-- == 0) {
+            return lease;
+        }
+        lease = CONTAINER_OF(node, struct lease, node);
+        if (!slice_starts_with(lease_key(lease), filter->prefix)) {
+            return NULL; /* every later key is beyond the prefix too */
+        }
+        bool wanted = (owner == NULL || lease->owner == owner) &&
+                      !fsm_lease_dead(lease, listing->now_ms) && filter_passes(filter, lease);
+        if (wanted && !show(listing, lease)) {
+            return NULL;
+        }
+    }
+    return NULL;
+}
+
+static void list_sorted(const struct space *space, const struct owner *owner,
+                        const struct listing *listing)
+{
+    const struct fsm_filter *filter = listing->filter;
+    uint64_t room = held(space, owner, filter->state);
+    if (room == 0) {
         return;
     }
-    const struct lease **leases =
-        malloc((owner->own_count + owner->del_count) * sizeof(const struct lease *));
+    const struct lease **leases = malloc(room * sizeof(const struct lease *));
     CHECK(leases != NULL);
-    size_t count = collect(&owner->own, filter, now_ms, leases);
-    count += collect(&owner->del, filter, now_ms, leases + count);
-    qsort(leases, count, sizeof(const struct lease *), compare_keys);
-    for (size_t i = 0; i < count; i++) {
-        struct lease_view view = view_of(leases[i]);
-        if (!cb(ctx, &view)) {
-            break;
+    size_t count = 0;
+    if (owner != NULL) {
+        count = collect(owner, filter, listing->now_ms, leases);
+    } else {
+        for (struct tree_node *node = tree_first(&space->owners); node != NULL;
+             node = tree_next(node)) {
+            count += collect(CONTAINER_OF(node, struct owner, node), filter, listing->now_ms,
+                             leases + count);
         }
+    }
+    qsort(leases, count, sizeof(const struct lease *), compare_keys);
+    for (size_t i = 0; i < count && show(listing, leases[i]); i++) {
     }
     free(leases);
 }
 
-static size_t collect(const struct list *head, const struct fsm_filter *filter, uint64_t now_ms,
+/* False when no more are wanted. */
+static bool show(const struct listing *listing, const struct lease *lease)
+{
+    struct lease_view view = view_of(lease);
+    return listing->cb(listing->ctx, &view);
+}
+
+/* The owner's leases that pass, in no order; with `out_leases` NULL they are only counted. */
+static size_t collect(const struct owner *owner, const struct fsm_filter *filter, uint64_t now_ms,
                       const struct lease **out_leases)
+{
+    size_t count = 0;
+    if (filter->state != LEASE_STATE_DEL) {
+        count += collect_list(&owner->own, filter, now_ms, out_leases);
+    }
+    if (filter->state != LEASE_STATE_OWN) {
+        count += collect_list(&owner->del, filter, now_ms,
+                              out_leases == NULL ? NULL : out_leases + count);
+    }
+    return count;
+}
+
+static size_t collect_list(const struct list *head, const struct fsm_filter *filter,
+                           uint64_t now_ms, const struct lease **out_leases)
 {
     size_t count = 0;
     for (const struct list *link = head->next; link != head; link = link->next) {
         const struct lease *lease = CONTAINER_OF_CONST(link, struct lease, owner_link);
-        if (!fsm_lease_dead(lease, now_ms) && filter_passes(filter, lease)) {
-            out_leases[count++] = lease;
+        if (fsm_lease_dead(lease, now_ms) || !filter_passes(filter, lease)) {
+            continue;
         }
+        if (out_leases != NULL) {
+            out_leases[count] = lease;
+        }
+        count++;
     }
     return count;
 }
@@ -243,6 +365,15 @@ static bool on_due(void *ctx, struct expiry_node *node)
         search->found = true;
     }
     return !search->found;
+}
+
+static bool on_due_counted(void *ctx, struct expiry_node *node)
+{
+    struct due_count *due = ctx;
+    const struct lease *lease = lease_of_due_node(node);
+    due->count += (due->owner == NULL || due->owner == lease->owner) &&
+                  (due->state == 0 || due->state == lease->state);
+    return true;
 }
 
 static bool on_view(void *ctx, const struct lease_view *view)

@@ -166,12 +166,18 @@ static const char *check_space(const struct fsm *fsm, struct space *space, struc
     sums->spaces_with_leases += queued;
     sums->space_digest += space_digest(space);
     sums->marked += space->marked;
+    uint64_t own = sums->own;
+    uint64_t del = sums->del;
     const char *broken = check_token_order(space);
     for (struct tree_node *node = tree_first(&space->leases); broken == NULL && node != NULL;
          node = tree_next(node)) {
         const struct lease *lease = CONTAINER_OF(node, struct lease, node);
         broken = lease->space != space ? "a lease is in the wrong namespace"
                                        : check_lease(fsm, lease, sums);
+    }
+    if (broken == NULL &&
+        (sums->own - own != space->own_count || sums->del - del != space->del_count)) {
+        broken = "the counters of a namespace are wrong";
     }
     for (struct tree_node *node = tree_first(&space->tombstones); broken == NULL && node != NULL;
          node = tree_next(node)) {

@@ -30,7 +30,7 @@ static void attach(struct lease_table *table, struct lease *lease,
 static size_t attachment_len(const struct attachment *attachment);
 static void write_extension(struct lease *lease, uint64_t ttl_ms, uint64_t expiry_ms,
                             struct position written);
-static void count_state(struct lease_table *table, enum lease_state state, uint64_t by);
+static void count_lease(struct lease_table *table, const struct lease *lease, uint64_t by);
 
 void lease_table_init(struct lease_table *table)
 {
@@ -158,7 +158,7 @@ void lease_regrant(struct lease_table *table, struct lease *lease, struct owner 
 {
     CHECK(owner->space == lease->space && grant->token >= lease->token);
     table->lease_digest -= lease_digest(lease);
-    count_state(table, lease->state, (uint64_t)-1);
+    count_lease(table, lease, (uint64_t)-1);
     lease->owner = owner;
     expiry_move(&lease->space->due, &lease->due_node, grant->expiry_ms);
     write_grant(table, lease, grant);
@@ -197,7 +197,7 @@ void lease_remove(struct lease_table *table, struct lease *lease)
     CHECK(!list_linked(&lease->owner_link));
     struct space *space = lease->space;
     table->lease_digest -= lease_digest(lease);
-    count_state(table, lease->state, (uint64_t)-1);
+    count_lease(table, lease, (uint64_t)-1);
     tree_remove(&space->leases, &lease->node);
     expiry_remove(&space->due, &lease->due_node);
     list_remove(&lease->token_link);
@@ -410,7 +410,7 @@ static void write_grant(struct lease_table *table, struct lease *lease,
     attach(table, lease, grant);
     lease->digest_fixed = lease_digest_fixed(lease);
     write_extension(lease, grant->ttl_ms, grant->expiry_ms, grant->written);
-    count_state(table, lease->state, 1);
+    count_lease(table, lease, 1);
     table->lease_digest += lease_digest(lease);
     space_due_changed(table, lease->space);
 }
@@ -458,11 +458,13 @@ static void write_extension(struct lease *lease, uint64_t ttl_ms, uint64_t expir
     lease->written_place = written.place;
 }
 
-static void count_state(struct lease_table *table, enum lease_state state, uint64_t by)
+static void count_lease(struct lease_table *table, const struct lease *lease, uint64_t by)
 {
-    if (state == LEASE_STATE_OWN) {
+    if (lease->state == LEASE_STATE_OWN) {
         table->own_count += by;
+        lease->space->own_count += by;
     } else {
         table->del_count += by;
+        lease->space->del_count += by;
     }
 }

@@ -28,6 +28,8 @@ struct space {
     struct list by_token;          /* leases, ascending */
     struct list marks;             /* of this namespace and of its owners, ascending */
     struct list loose;             /* in lease_table.loose while perhaps empty */
+    uint64_t own_count;   /* leases in state `own` */
+    uint64_t del_count;   /* and in state `del` */
     uint64_t purge_upto;  /* every lease up to this token is under a purge; 0: none */
     uint64_t marked;      /* leases that are under some mark */
     uint64_t purged_ms;   /* cluster time of the last purge while that matters; 0: none */

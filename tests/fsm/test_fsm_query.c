@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "fsm/base/hash.h"
 #include "tests/fsm/driver.h"
 
 /* Keys of a listing, joined. */
@@ -225,6 +226,135 @@ static void test_query__tombstones_of_live_and_unknown_keys_are_none(void **stat
     assert_false(fsm_query_tombstone(driver->fsm, ns, slice_text("a"), &view));
 }
 
+/* --- every filter against a plain walk */
+
+struct walk {
+    const struct fsm_filter *filter;
+    struct fsm_filter *pages; /* `after` goes on with each view */
+    char key[KEY_LEN_MAX];
+    uint64_t count;
+    uint64_t hash;
+};
+
+static void walk_add(struct walk *walk, const struct lease_view *view)
+{
+    walk->count++;
+    walk->hash = hash64(walk->hash, view->key.base, view->key.len);
+}
+
+static bool on_any(void *ctx, const struct lease_view *view)
+{
+    struct walk *walk = ctx;
+    const struct fsm_filter *filter = walk->filter;
+    bool passes = (filter->owner.base == NULL || slice_equal(filter->owner, view->owner)) &&
+                  (filter->state == 0 || filter->state == view->state) &&
+                  slice_starts_with(view->key, filter->prefix) &&
+                  (filter->after.base == NULL || slice_compare(view->key, filter->after) > 0);
+    if (passes) {
+        walk_add(walk, view);
+    }
+    return true;
+}
+
+static bool on_match(void *ctx, const struct lease_view *view)
+{
+    walk_add(ctx, view);
+    return true;
+}
+
+/* Pages of one. */
+static bool on_page(void *ctx, const struct lease_view *view)
+{
+    struct walk *walk = ctx;
+    walk_add(walk, view);
+    memcpy(walk->key, view->key.base, view->key.len);
+    walk->pages->after = slice_from(walk->key, view->key.len);
+    return false;
+}
+
+static void check_filter(const struct driver *driver, const struct fsm_filter *filter,
+                         uint64_t now_ms)
+{
+    struct fsm_filter whole = {.ns = filter->ns};
+    struct walk plain = {.filter = filter};
+    struct walk listed = {0};
+    fsm_query_list(driver->fsm, &whole, now_ms, on_any, &plain);
+    fsm_query_list(driver->fsm, filter, now_ms, on_match, &listed);
+    assert_int_equal(listed.count, plain.count);
+    assert_true(listed.hash == plain.hash);
+    assert_int_equal(fsm_query_count(driver->fsm, filter, now_ms), plain.count);
+
+    struct fsm_filter pages = *filter;
+    struct walk paged = {.pages = &pages};
+    for (uint64_t i = 0; i < plain.count; i++) {
+        fsm_query_list(driver->fsm, &pages, now_ms, on_page, &paged);
+    }
+    assert_int_equal(paged.count, plain.count);
+    assert_true(paged.hash == plain.hash);
+}
+
+static void check_filters(const struct driver *driver, uint64_t now_ms)
+{
+    static const char *const owners[] = {NULL, "A", "B", "nobody"};
+    static const char *const prefixes[] = {NULL, "", "m000", "x"};
+    static const char *const afters[] = {NULL, "f00010", "m00011", "z"};
+    for (unsigned i = 0; i < 4 * 4 * 4 * 3; i++) {
+        const char *owner = owners[i % 4];
+        const char *prefix = prefixes[i / 4 % 4];
+        const char *after = afters[i / 16 % 4];
+        struct fsm_filter filter = {.ns = slice_text(NAMESPACE_DEFAULT),
+                                    .state = (enum lease_state)(i / 64)};
+        filter.owner = owner == NULL ? filter.owner : slice_text(owner);
+        filter.prefix = prefix == NULL ? filter.prefix : slice_text(prefix);
+        filter.after = after == NULL ? filter.after : slice_text(after);
+        check_filter(driver, &filter, now_ms);
+    }
+}
+
+/* A has many leases, B few, C some of which are torn down: every way to find them is taken, while
+ * nothing is dead, some are due and waiting for removal, and some are under marks. */
+static void test_query__every_filter_finds_what_a_plain_walk_finds(void **state)
+{
+    (void)state;
+    struct settings settings = settings_default();
+    settings.removal_slice = 1;
+    struct driver *driver = driver_create(&settings);
+    driver_fill(driver, &(struct ask){.owner = "A", .key = "f", .ttl_ms = 60000}, 300);
+    driver_fill(driver, &(struct ask){.owner = "C", .key = "m", .ttl_ms = 60000}, 40);
+    (void)TAKE(driver, .owner = "B", .key = "f1", .ttl_ms = 60000);
+    (void)TAKE(driver, .owner = "B", .key = "m1", .ttl_ms = 500);
+    (void)TAKE(driver, .owner = "A", .key = "m2", .ttl_ms = 500);
+    (void)CLAIM(driver, .owner = "B", .key = "m00012x", .destroy = true, .ttl_ms = 500);
+    (void)CLAIM(driver, .owner = "C", .key = "m00012", .destroy = true, .ttl_ms = 60000);
+    (void)CLAIM(driver, .owner = "C", .key = "m00013", .destroy = true, .ttl_ms = 500);
+    check_filters(driver, 0);
+    check_filters(driver, 501); /* four are due at the clock of the read */
+    driver_pass(driver, 501);
+    check_filters(driver, 501); /* and still here, but one */
+    (void)RELEASE_ALL(driver, .owner = "C");
+    check_filters(driver, 501);
+    (void)RELEASE_ALL(driver, .owner = "A");
+    (void)TAKE(driver, .owner = "A", .key = "f00009", .ttl_ms = 60000);
+    (void)TAKE(driver, .owner = "B", .key = "m00009", .ttl_ms = 60000);
+    check_filters(driver, 501);
+    for (unsigned i = 0; i < 100; i++) {
+        driver_pass(driver, 0);
+    }
+    check_filters(driver, 501);
+    (void)PURGE(driver, .ns = NAMESPACE_DEFAULT);
+    (void)CLAIM(driver, .owner = "B", .key = "m00009", .destroy = true, .ttl_ms = 60000);
+    check_filters(driver, 501);
+    (void)RELEASE(driver, .owner = "B", .key = "m00009");
+    for (unsigned i = 0; i < 400; i++) {
+        driver_pass(driver, 0);
+    }
+    struct fsm_stats stats;
+    fsm_stats(driver->fsm, &stats);
+    assert_int_equal(stats.leases_own + stats.leases_del, 0);
+    check_filters(driver, 501); /* owners are remembered, and nothing else */
+    driver_destroy(driver);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -236,6 +366,7 @@ int main(void)
         CASE(test_query__pages_go_on_after_a_key_that_may_be_gone),
         CASE(test_query__a_listing_stops_when_told),
         cmocka_unit_test(test_query__hides_what_is_due_or_under_a_mark),
+        cmocka_unit_test(test_query__every_filter_finds_what_a_plain_walk_finds),
         CASE(test_query__tombstones_of_live_and_unknown_keys_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
