@@ -451,6 +451,9 @@ static void on_view(void *ctx)
     }
     node->view = view;
     dispatch_on_view(node->dispatch);
+    if (view.leader && node->phase != NODE_PHASE_CLOSING) {
+        node_tell_peers(node); /* spares hold no configuration and know roles from this alone */
+    }
     if (node->phase == NODE_PHASE_TRANSFERRING && !view.leader) {
         drain(node); /* handed over, or lost to the stop of everybody else */
     }

@@ -15,13 +15,19 @@
 #include "node/node_internal.h"
 #include "node/peer_frame.h"
 
+_Static_assert((int)FRAME_ROLE_SPARE == (int)REPLICA_MEMBER_ROLE_SPARE &&
+                   (int)FRAME_ROLE_STANDBY == (int)REPLICA_MEMBER_ROLE_STANDBY &&
+                   (int)FRAME_ROLE_VOTER == (int)REPLICA_MEMBER_ROLE_VOTER,
+               "roles travel by these numbers");
+
 #define PATH_LEN (CONFIG_PATH_LEN_MAX + 16u)
 
 static void data_path(const struct node *node, const char *name, char *out_path);
 static void on_peers_unsaved(void *ctx, int error);
 static void learn_peer(struct node *node, uint64_t peer_id, const char *address, bool itself);
 static void send_peers(struct node *node, uint64_t peer_id);
-static void broadcast_peers(struct node *node);
+static uint8_t role_of(const struct replica_member *members, unsigned count, uint64_t id);
+static void learn_roles(struct node *node, const struct frame_peer *told, uint32_t count);
 static void on_peers_frame(struct node *node, struct slice payload);
 static void on_admit_frame(struct node *node, uint64_t peer_id, struct slice payload);
 static void on_admit_reply_frame(struct node *node, struct slice payload);
@@ -206,32 +212,79 @@ static void learn_peer(struct node *node, uint64_t peer_id, const char *address,
     if (node->phase == NODE_PHASE_RUNNING) { /* when stopping the timer has another end */
         loop_timer_set(node->upkeep, loop_now_ns(node->loop));
     }
-    broadcast_peers(node);
+    node_tell_peers(node);
 }
 
+/* Only the leader's word on roles is worth something; it names itself too, since whoever hears it
+ * lists all members. */
 static void send_peers(struct node *node, uint64_t peer_id)
 {
-    struct frame_peer *known = calloc(PEERS_MAX, sizeof *known);
+    struct replica_view view;
+    replica_view(node->replica, &view);
+    struct replica_member members[REPLICA_MEMBERS_MAX];
+    unsigned member_count = view.leader ? replica_members(node->replica, members) : 0;
+    struct frame_peer *known = calloc(PEERS_MAX + 1, sizeof *known);
     CHECK(known != NULL);
-    for (uint32_t i = 0; i < node->peers.count; i++) {
-        known[i].id = node->peers.items[i].id;
-        known[i].address = slice_text(node->peers.items[i].address);
+    uint32_t count = 0;
+    if (view.leader) {
+        known[count++] = (struct frame_peer){
+            .id = view.node_id,
+            .role = role_of(members, member_count, view.node_id),
+            .address = slice_text(links_address(node->links)),
+        };
+    }
+    for (uint32_t i = 0; i < node->peers.count && count < PEER_FRAME_PEERS_MAX; i++) {
+        const struct peer *peer = &node->peers.items[i];
+        known[count++] = (struct frame_peer){
+            .id = peer->id,
+            .role = role_of(members, member_count, peer->id),
+            .address = slice_text(peer->address),
+        };
     }
     struct buf payload;
     buf_init(&payload, FRAME_LEN_MAX);
-    frame_peers_encode(known, node->peers.count, &payload);
+    frame_peers_encode(known, count, &payload);
     struct transport transport = links_transport(node->links);
     (void)transport.send(transport.ctx, peer_id, FRAME_TYPE_PEERS, false, buf_slice(&payload));
     buf_deinit(&payload);
     free(known);
 }
 
-static void broadcast_peers(struct node *node)
+void node_tell_peers(struct node *node)
 {
     for (uint32_t i = 0; i < node->peers.count; i++) {
         if (links_peer_up(node->links, node->peers.items[i].id)) {
             send_peers(node, node->peers.items[i].id);
         }
+    }
+}
+
+static uint8_t role_of(const struct replica_member *members, unsigned count, uint64_t id)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (members[i].id == id) {
+            return (uint8_t)members[i].role;
+        }
+    }
+    return FRAME_ROLE_UNKNOWN;
+}
+
+/* As the leader told last; a frame without any role is not the leader's. */
+static void learn_roles(struct node *node, const struct frame_peer *told, uint32_t count)
+{
+    unsigned members = 0;
+    struct replica_member known[REPLICA_MEMBERS_MAX];
+    for (uint32_t i = 0; i < count && members < REPLICA_MEMBERS_MAX; i++) {
+        if (told[i].role >= FRAME_ROLE_SPARE && told[i].role <= FRAME_ROLE_VOTER) {
+            known[members++] = (struct replica_member){
+                .id = told[i].id,
+                .role = (enum replica_member_role)told[i].role,
+            };
+        }
+    }
+    if (members > 0) {
+        memcpy(node->told, known, members * sizeof known[0]);
+        node->told_count = members;
     }
 }
 
@@ -243,6 +296,7 @@ static void on_peers_frame(struct node *node, struct slice payload)
     if (frame_peers_decode(payload, PEERS_MAX, told, &count) != STATUS_OK) {
         count = 0;
     }
+    learn_roles(node, told, count);
     for (uint32_t i = 0; i < count; i++) {
         char address[PEER_ADDRESS_LEN_MAX];
         if (told[i].address.len < sizeof address) {

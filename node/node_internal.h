@@ -41,6 +41,8 @@ struct node {
     enum node_exit exit;
     bool failed;        /* fail-stop happened */
     bool admitted;      /* a leader said that this node is a member */
+    struct replica_member told[REPLICA_MEMBERS_MAX]; /* by a leader, for want of a configuration */
+    unsigned told_count;
     bool peers_unsaved;
     unsigned parts_open; /* that close_all waits for */
     uint64_t start_ns;
@@ -60,6 +62,9 @@ struct service_node node_service_node(struct node *node);
 /* Tell links who we are; while we belong to no cluster, look for one where seeds were given. */
 void node_announce_self(struct node *node);
 void node_ask_to_be_admitted(struct node *node);
+
+/* Tell everybody where nodes are and, as a leader, what each is to the cluster. */
+void node_tell_peers(struct node *node);
 
 /* What the token counter of a new cluster is raised to; 0 where the wall clock can't be right. */
 uint64_t node_token_floor_by_wall_clock(void);

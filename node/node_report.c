@@ -89,13 +89,20 @@ void node_report_members(void *ctx, struct fields *out_fields, uint32_t *out_row
     replica_view(node->replica, &view);
     struct census census;
     take_census(node, &view, &census);
+    if (census.count == 0) {
+        /* A spare holds no configuration; it knows what the leader told it. */
+        memcpy(census.members, node->told, sizeof census.members);
+        census.count = node->told_count;
+        struct dispatch_view known;
+        dispatch_view(node->dispatch, &known);
+        view.leader_id = known.leader_id;
+    }
     bool listed = view.node_id == 0;
     for (unsigned i = 0; i < census.count; i++) {
         listed = listed || census.members[i].id == view.node_id;
         add_member(node, &view, &census.members[i], out_fields);
     }
     if (!listed) {
-        /* A spare holds no configuration; it knows itself and whom it is linked to. */
         struct replica_member self = {.id = view.node_id, .link_up = true};
         add_member(node, &view, &self, out_fields);
     }

@@ -7,7 +7,7 @@
  *   QUERY             ticket 8, term 8, left_ms 4, request
  *   QUERY_REPLY       ticket 8, status 2, reply (of status 0 only)
  *   LEADER            term 8, leader 8, serving 1
- *   PEERS             count 2, then of each: id 8, address
+ *   PEERS             count 2, then of each: id 8, role 1, address
  *   ADMIT             id 8, address
  *   ADMIT_REPLY       status 2, leader 8, address
  *
@@ -233,6 +233,7 @@ void frame_peers_encode(const struct frame_peer *peers, uint32_t count, struct b
     for (uint32_t i = 0; i < count; i++) {
         CHECK(peers[i].id != 0 && peers[i].address.len > 0);
         buf_append_u64(out, peers[i].id);
+        buf_append_u8(out, peers[i].role);
         append_address(out, peers[i].address);
     }
 }
@@ -247,6 +248,7 @@ enum status frame_peers_decode(struct slice payload, uint32_t count_max,
     }
     for (uint32_t i = 0; i < count && !reader.failed; i++) {
         out_peers[i].id = read_u64(&reader);
+        out_peers[i].role = (uint8_t)read_number(&reader, 1);
         out_peers[i].address = read_address(&reader);
         if (out_peers[i].id == 0 || out_peers[i].address.len == 0) {
             reader.failed = true;

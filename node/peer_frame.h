@@ -72,8 +72,18 @@ struct frame_leader {
     bool serving;       /* it has applied an entry of its own term */
 };
 
+/* PEERS: where nodes are, and, from a leader, what each is to the cluster. Whoever does not lead says
+ * nothing of roles. */
+enum frame_role {
+    FRAME_ROLE_UNKNOWN = 0, /* not a member, or said by somebody who does not lead */
+    FRAME_ROLE_SPARE = 1,
+    FRAME_ROLE_STANDBY = 2,
+    FRAME_ROLE_VOTER = 3,
+};
+
 struct frame_peer {
     uint64_t id;
+    uint8_t role; /* enum frame_role; any other number is a newer node's and as good as unknown */
     struct slice address; /* 1..PEER_FRAME_ADDRESS_LEN_MAX bytes */
 };
 

@@ -14,9 +14,9 @@
 #define PEERS 3u
 
 static const struct frame_peer peers[PEERS] = {
-    {.id = 1, .address = {(const uint8_t *)"127.0.0.1:7420", 14}},
+    {.id = 1, .role = FRAME_ROLE_VOTER, .address = {(const uint8_t *)"127.0.0.1:7420", 14}},
     {.id = UINT64_MAX, .address = {(const uint8_t *)"[::1]:1", 7}},
-    {.id = 7, .address = {(const uint8_t *)"x", 1}},
+    {.id = 7, .role = 0xff, .address = {(const uint8_t *)"x", 1}}, /* a role of tomorrow */
 };
 
 /* One payload of each kind. */
@@ -185,7 +185,7 @@ static void test_peer_frame__fields_arrive_where_they_belong(void **state)
     assert_int_equal(frame_peers_decode(buf_slice(&bytes), PEERS, them, &count), STATUS_OK);
     assert_int_equal(count, PEERS);
     for (uint32_t i = 0; i < PEERS; i++) {
-        assert_true(them[i].id == peers[i].id);
+        assert_true(them[i].id == peers[i].id && them[i].role == peers[i].role);
         assert_true(slice_equal(them[i].address, peers[i].address));
     }
     assert_int_equal(frame_peers_decode(buf_slice(&bytes), PEERS - 1, them, &count),
