@@ -411,7 +411,9 @@ static void on_part_closed(void *ctx)
     if (node->replica != NULL) {
         replica_destroy(node->replica);
     }
-    log_event(node->log, LOG_LEVEL_INFO, "stopped");
+    if (node->exit == NODE_EXIT_STOPPED) { /* else it never ran, and one line said why */
+        log_event(node->log, LOG_LEVEL_INFO, "stopped");
+    }
     loop_stop(node->loop);
 }
 

@@ -239,7 +239,7 @@ static void view_turn(struct replica *replica)
     }
     if (view.role != told->role || view.leader != told->leader || view.serving != told->serving) {
         static const char *const roles[] = {"none", "spare", "standby", "voter"};
-        replica_log(replica, 2, "event=role role=%s leader=%d serving=%d term=%" PRIu64,
+        replica_log(replica, 3, "event=role role=%s leader=%d serving=%d term=%" PRIu64,
                     roles[view.role], view.leader, view.serving, view.term);
     }
     replica->told = view;

@@ -13,7 +13,7 @@ import traceback
 from harness import Skip, TestFailure
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODULES = ("test_life", "test_failover", "test_time", "test_network")
+MODULES = ("test_life", "test_failover", "test_time", "test_network", "test_start")
 SKIPPED = 77
 
 
