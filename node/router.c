@@ -16,7 +16,13 @@ static void request_put(struct router *router, struct request *request);
 static void start(struct router *router, struct request *request);
 static bool is_held(const struct router *router, const struct request *request);
 static void release_held(struct router *router);
+static struct list *queue_of(struct router *router, const struct request *request);
 static void number_queue(struct router *router);
+static struct request *next_to_number(struct router *router);
+static struct request *first_free(struct router *router, struct list *queue);
+static bool fits(const struct router *router, const struct request *request);
+static bool may_pass(struct router *router, const struct request *small,
+                     const struct request *large);
 static void feed(struct router *router, struct request *request);
 static void answered(struct router *router, struct request *request);
 static void forget_deadline(struct router *router, struct request *request);
@@ -34,6 +40,7 @@ struct router *router_create(uint64_t seed, router_withdraw_cb withdraw, void *c
     router->withdraw = withdraw;
     router->withdraw_ctx = ctx;
     list_init(&router->queue);
+    list_init(&router->queue_large);
     list_init(&router->held);
     list_init(&router->numbered);
     list_init(&router->answered);
@@ -197,7 +204,7 @@ bool router_next_effect(struct router *router, uint64_t now_ns, struct router_ef
     if (router->holds_shrunk) {
         release_held(router);
     }
-    jobs_pump(router, !list_empty(&router->queue));
+    jobs_pump(router, !list_empty(&router->queue) || !list_empty(&router->queue_large));
     number_queue(router);
     return jobs_next_effect(router, now_ns, out_effect) || next_reply(router, out_effect) ||
            next_read(router, now_ns, out_effect);
@@ -330,7 +337,7 @@ static void start(struct router *router, struct request *request)
     router->stats.waiting++;
     request->state = REQUEST_STATE_QUEUED;
     if (!request->read) {
-        list_append(&router->queue, &request->link);
+        list_append(queue_of(router, request), &request->link);
     } else if (is_held(router, request)) {
         request->state = REQUEST_STATE_HELD;
         list_append(&router->held, &request->link);
@@ -375,36 +382,91 @@ static void release_held(struct router *router)
     while (!list_empty(&free_now)) {
         link = free_now.prev;
         list_remove(link);
-        list_prepend(&router->queue, link);
+        list_prepend(queue_of(router, CONTAINER_OF(link, struct request, link)), link);
     }
 }
 
-/* Give numbers to whoever is first, as long as all of its parts fit. */
+static struct list *queue_of(struct router *router, const struct request *request)
+{
+    bool large = request->part_count > 1 || request->result_len_max > ROUTER_LARGE_LEN;
+    return large ? &router->queue_large : &router->queue;
+}
+
+/* Give numbers to whoever is next, as long as all of its parts fit. */
 static void number_queue(struct router *router)
 {
-    struct list *link;
-    while ((link = list_first(&router->queue)) != NULL) {
-        struct request *request = CONTAINER_OF(link, struct request, link);
-        if (is_held(router, request)) {
-            list_remove(link);
-            request->state = REQUEST_STATE_HELD;
-            list_append(&router->held, link);
-            continue;
-        }
-        if (router->origin == 0 || !list_empty(&router->renumber) ||
-            request->part_count > jobs_free(router) ||
-            !window_fits(&router->window, request->part_count, request->result_len_max)) {
-            return;
-        }
-        list_remove(link);
+    struct request *request;
+    while ((request = next_to_number(router)) != NULL) {
+        list_remove(&request->link);
         request->state = REQUEST_STATE_NUMBERED;
-        list_append(&router->numbered, link);
+        list_append(&router->numbered, &request->link);
         router->stats.waiting--;
         for (uint32_t i = 0; i < request->part_count; i++) {
             job_number(router, request, i);
         }
         feed(router, request);
     }
+}
+
+/* Whoever came first. While that is a large one that does not fit, a small one that may pass it. */
+static struct request *next_to_number(struct router *router)
+{
+    struct request *small = first_free(router, &router->queue);
+    struct request *large = first_free(router, &router->queue_large);
+    if (router->origin == 0 || !list_empty(&router->renumber)) {
+        return NULL;
+    }
+    bool large_first =
+        large != NULL && (small == NULL || large->timer_order < small->timer_order);
+    if (large_first && fits(router, large)) {
+        return large;
+    }
+    if (small == NULL || !fits(router, small)) {
+        return NULL;
+    }
+    return !large_first || may_pass(router, small, large) ? small : NULL;
+}
+
+/* The first one whose owner is not held back; those before it are put aside. */
+static struct request *first_free(struct router *router, struct list *queue)
+{
+    struct list *link;
+    while ((link = list_first(queue)) != NULL) {
+        struct request *request = CONTAINER_OF(link, struct request, link);
+        if (!is_held(router, request)) {
+            return request;
+        }
+        list_remove(link);
+        request->state = REQUEST_STATE_HELD;
+        list_append(&router->held, link);
+    }
+    return NULL;
+}
+
+static bool fits(const struct router *router, const struct request *request)
+{
+    return request->part_count <= jobs_free(router) &&
+           window_fits(&router->window, request->part_count, request->result_len_max);
+}
+
+/* Whoever passes takes from what the large one leaves free, not from what it waits for. */
+static bool may_pass(struct router *router, const struct request *small,
+                     const struct request *large)
+{
+    if (router->passed_order != large->timer_order) {
+        router->passed_order = large->timer_order;
+        router->passed_count = 0;
+        router->passed_len = 0;
+    }
+    uint64_t count = router->passed_count + small->part_count;
+    uint64_t len = router->passed_len + small->result_len_max;
+    if (count + large->part_count > UNCONFIRMED_MAX ||
+        len + large->result_len_max > UNCONFIRMED_LEN_MAX) {
+        return false;
+    }
+    router->passed_count = count;
+    router->passed_len = len;
+    return true;
 }
 
 static void feed(struct router *router, struct request *request)

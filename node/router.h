@@ -11,6 +11,8 @@
  *     part that was sent once goes again under it, one that was sent more often is UNKNOWN.
  *   - A request is numbered when all of its parts fit what an origin may have unconfirmed; until
  *     then it waits, unsent, in order of arrival. So no two large requests can block each other.
+ *     Small ones pass a large one that does not fit yet, but take nothing of what it will need: it
+ *     is numbered as soon as all is confirmed that was numbered when its turn had come.
  *   - Each sending of a part has a fate of its own. "Not done" is said of one sending; as long as
  *     one of them may have been done the part stays so, until the state machine answers for its
  *     number.

@@ -11,6 +11,7 @@
 /* Numbers of this origin and of the one before, and the entry that opens one. */
 #define ROUTER_JOBS_MAX 4096u
 #define ROUTER_POOL_MAX 1024u /* free requests that are kept */
+#define ROUTER_LARGE_LEN (64u * 1024u) /* bytes of outcomes; more, or several parts: a large one */
 #define ROUTER_SENDINGS_TOLD_APART 64u /* bits of `open` */
 
 _Static_assert((ROUTER_JOBS_MAX & (ROUTER_JOBS_MAX - 1)) == 0, "a ticket's slot is a mask");
@@ -63,7 +64,12 @@ struct job {
 struct router {
     router_withdraw_cb withdraw;
     void *withdraw_ctx;
-    struct list queue;
+    struct list queue;       /* small requests */
+    struct list queue_large; /* and large ones, each in the order of arrival */
+    /* Numbered since the first large one does not fit: together with that they fit. */
+    uint64_t passed_order; /* of arrival, of that large one */
+    uint64_t passed_count;
+    uint64_t passed_len;
     struct list held;
     struct list numbered;
     struct list answered;

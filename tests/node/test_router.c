@@ -752,6 +752,120 @@ static void test_router__outcomes_of_4_mib_are_under_way_and_no_more(void **stat
     assert_int_equal(bed->calls[call].replies, 1);
 }
 
+/* A claim of as many keys as a request may have; its outcomes take most of an origin's bytes. */
+static uint32_t claim_batch(struct bed *bed, struct key_item *keys, const char *owner,
+                            uint64_t deadline_ms)
+{
+    static char names[KEYS_MAX][8];
+    for (unsigned i = 0; i < KEYS_MAX; i++) {
+        (void)snprintf(names[i], sizeof names[i], "b%04u", i);
+        keys[i] = (struct key_item){.key = slice_text(names[i])};
+    }
+    struct proto_request asked = {
+        .method = PROTO_METHOD_CLAIM,
+        .op = {.kind = OP_KIND_CLAIM,
+               .ns = slice_text(NAMESPACE_DEFAULT),
+               .owner = slice_text(owner),
+               .ttl_ms = 60000,
+               .keys = keys,
+               .key_count = KEYS_MAX},
+    };
+    uint32_t call = 0;
+    assert_int_equal(bed_submit(bed, &asked, deadline_ms, &call), STATUS_OK);
+    return call;
+}
+
+/* As many small ones as find room; the last one waits. Returns how many went. */
+static uint32_t fill_with_small(struct bed *bed)
+{
+    char key[16];
+    uint32_t went = 0;
+    for (;;) {
+        uint32_t sent = bed->sending_count;
+        (void)snprintf(key, sizeof key, "s%u", bed->call_count);
+        bed_take(bed, key, "small", 60000);
+        if (bed->sending_count == sent) {
+            return went;
+        }
+        went++;
+    }
+}
+
+/* I7: two batches at once do not fit; what others ask goes on meanwhile, and the second batch goes
+ * when the first one is done with, however much others ask. */
+static void test_router__small_ones_pass_a_batch_that_waits(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    struct key_item *keys = calloc(3 * KEYS_MAX, sizeof *keys);
+    assert_non_null(keys);
+    uint32_t batches[3];
+    for (unsigned i = 0; i < 3; i++) {
+        batches[i] = claim_batch(bed, &keys[i * KEYS_MAX], i == 0 ? "a" : "b", 60000);
+    }
+    assert_int_equal(bed->sending_count, ROUTER_PARTS_SENDING_MAX);
+    assert_int_equal(stats_of(bed).waiting, 2);
+    uint32_t small = bed_take(bed, "k", "small", 5000);
+    assert_int_equal(bed->sending_count, ROUTER_PARTS_SENDING_MAX + 1);
+    bed_apply(bed, ROUTER_PARTS_SENDING_MAX);
+    bed_reply(bed, ROUTER_PARTS_SENDING_MAX);
+    assert_int_equal(bed->calls[small].outcome, OUTCOME_KIND_GRANTED);
+
+    assert_true(fill_with_small(bed) > 500);
+    uint32_t waiting = bed->call_count - 1;
+    /* The first batch is answered, of the small ones none. */
+    for (uint32_t i = 0; bed->calls[batches[0]].replies == 0; i++) {
+        if (bed->sendings[i].kind == OP_KIND_CLAIM) {
+            bed_apply(bed, i);
+            bed_reply(bed, i);
+        }
+    }
+    uint32_t claims = 0;
+    for (uint32_t i = 0; i < bed->sending_count; i++) {
+        claims += bed->sendings[i].kind == OP_KIND_CLAIM && !bed->sendings[i].applied;
+    }
+    assert_int_equal(claims, ROUTER_PARTS_SENDING_MAX); /* the second one's */
+    bed_settle_all(bed);
+    assert_int_equal(bed->calls[batches[1]].outcome, OUTCOME_KIND_HELD);
+    assert_int_equal(bed->calls[batches[2]].outcome, OUTCOME_KIND_HELD);
+    assert_int_equal(bed->calls[waiting].outcome, OUTCOME_KIND_GRANTED);
+    assert_true(router_idle(bed->router));
+    assert_int_equal(stats_of(bed).unconfirmed, 0);
+    free(keys);
+}
+
+/* A batch that gives up waiting, or is held back, takes its claim to room with it. */
+static void test_router__a_batch_that_ends_makes_room_for_small_ones(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    struct key_item *keys = calloc(2 * KEYS_MAX, sizeof *keys);
+    assert_non_null(keys);
+    claim_batch(bed, keys, "a", 60000);
+    uint32_t second = claim_batch(bed, &keys[KEYS_MAX], "b", 500);
+    (void)fill_with_small(bed);
+    uint32_t sent = bed->sending_count;
+    bed_run(bed, 500);
+    assert_int_equal(status_api_error(bed->calls[second].status), API_ERROR_UNAVAILABLE);
+    assert_true(bed->sending_count >= sent);
+    bed_settle_all(bed);
+    assert_true(router_idle(bed->router));
+    /* Small ones and batches are numbered in the order of their arrival where both fit. */
+    bed_orphan(bed);
+    sent = bed->sending_count;
+    bed_take(bed, "first", "c", 5000);
+    claim_batch(bed, keys, "a", 5000);
+    bed_take(bed, "last", "d", 5000);
+    bed_lead(bed, 2);
+    assert_int_equal(bed->sendings[sent].kind, OP_KIND_TAKE);
+    assert_int_equal(bed->sendings[sent + 1].kind, OP_KIND_CLAIM);
+    assert_int_equal(bed->sendings[sent + 1].sequence, bed->sendings[sent].sequence + 1);
+    assert_int_equal(bed->sendings[sent + 1 + ROUTER_PARTS_SENDING_MAX].kind, OP_KIND_TAKE);
+    bed_settle_all(bed);
+    assert_true(router_idle(bed->router));
+    free(keys);
+}
+
 static void test_router__16384_wait_and_the_next_is_refused(void **state)
 {
     struct bed *bed = *state;
@@ -1137,6 +1251,8 @@ int main(void)
         ROUTER_TEST(abandoned_after_it_was_sent_is_settled),
         ROUTER_TEST(1024_are_under_way_and_the_next_waits),
         ROUTER_TEST(outcomes_of_4_mib_are_under_way_and_no_more),
+        ROUTER_TEST(small_ones_pass_a_batch_that_waits),
+        ROUTER_TEST(a_batch_that_ends_makes_room_for_small_ones),
         ROUTER_TEST(16384_wait_and_the_next_is_refused),
         ROUTER_TEST(sent_once_goes_again_under_a_new_origin),
         ROUTER_TEST(sent_twice_to_a_forgotten_origin_is_unknown),
