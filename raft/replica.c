@@ -1,8 +1,12 @@
 /* The replica's life: start, fail-stop, close.
  *
  *   EMPTY --init or join--> RUNNING --close--> CLOSED
- *                              |
- *                              +--fail-stop--> FAILED --close--> CLOSED
+ *     |                        |
+ *     +--start failed--+       +--fail-stop--> FAILED --close--> CLOSED
+ *                      +-----------------------^
+ *
+ * A start that failed has run no turn of the loop, so that no write can have failed half way and
+ * libraft may still be closed in order; after a later fail-stop it may not be touched.
  *
  * A founder's node id is the beginning of its cluster's id, so that a node which died between
  * writing its identity and its first log entry knows after the restart that it still has to write
@@ -35,6 +39,8 @@ static enum status start(struct replica *replica, bool bootstrap, char *out_why)
 static enum status start_disk(struct replica *replica, bool *bootstrap, struct raft_io **out_io,
                               char *out_why);
 static enum status start_raft(struct replica *replica, bool bootstrap, char *out_why);
+static enum status start_or_stop(struct replica *replica, bool bootstrap);
+static void start_failed(struct replica *replica, enum status status, const char *why);
 static void raft_settings(struct replica *replica);
 static enum status verify_entry(void *ctx, struct slice bytes, struct disk_detail *out_why);
 static enum status verify_snapshot(void *ctx, struct slice bytes, struct disk_detail *out_why);
@@ -74,18 +80,16 @@ enum status replica_open(const struct replica_config *config,
     if (status == STATUS_OK && replica->identity.node_id != 0) {
         status = start(replica, false, out_why);
     }
-    if (status != STATUS_OK) {
-        if (!replica->raft_started && replica->guard == NULL) {
-            if (replica->disk != NULL) {
-                disk_close(replica->disk, NULL, NULL);
-            }
-            replica->state = REPLICA_STATE_CLOSED;
-            replica_destroy(replica);
+    if (status != STATUS_OK && replica->guard == NULL && !replica->disk_started) {
+        if (replica->disk != NULL) {
+            disk_close(replica->disk, NULL, NULL);
         }
-        return status;
+        replica->state = REPLICA_STATE_CLOSED;
+        replica_destroy(replica);
+        replica = NULL;
     }
     *out_replica = replica;
-    return STATUS_OK;
+    return status;
 }
 
 void replica_close(struct replica *replica, replica_close_cb cb, void *ctx)
@@ -144,13 +148,7 @@ enum status replica_init_cluster(struct replica *replica, uint64_t token_floor,
         }
     }
     replica->identity = identity;
-    char why[WHY_LEN];
-    enum status status = start(replica, true, why);
-    if (status != STATUS_OK) {
-        replica_log(replica, 0, "event=init_failed status=%s detail=\"%s\"", status_name(status),
-                    why);
-    }
-    return status;
+    return start_or_stop(replica, true);
 }
 
 enum status replica_join_cluster(struct replica *replica, const struct cluster_identity *cluster,
@@ -173,13 +171,7 @@ enum status replica_join_cluster(struct replica *replica, const struct cluster_i
         }
     }
     replica->identity = identity;
-    char why[WHY_LEN];
-    enum status status = start(replica, false, why);
-    if (status != STATUS_OK) {
-        replica_log(replica, 0, "event=join_failed status=%s detail=\"%s\"", status_name(status),
-                    why);
-    }
-    return status;
+    return start_or_stop(replica, false);
 }
 
 static void config_default(struct replica_config *config)
@@ -228,8 +220,20 @@ static enum status open_disk(struct replica *replica, char *out_why)
     return status;
 }
 
+/* In a node that runs already, where nobody waits for the reason. */
+static enum status start_or_stop(struct replica *replica, bool bootstrap)
+{
+    char why[WHY_LEN] = "";
+    enum status status = start(replica, bootstrap, why);
+    if (status != STATUS_OK) {
+        replica->callbacks.on_fatal(replica->callbacks.ctx, status, why);
+    }
+    return status;
+}
+
 static enum status start(struct replica *replica, bool bootstrap, char *out_why)
 {
+    replica->opening = true;
     int len = snprintf(replica->address, sizeof replica->address, "%" PRIu64,
                        replica->identity.node_id);
     CHECK(len > 0 && (size_t)len < sizeof replica->address);
@@ -238,6 +242,7 @@ static enum status start(struct replica *replica, bool bootstrap, char *out_why)
     if (replica->disk != NULL) {
         enum status status = start_disk(replica, &bootstrap, &io, out_why);
         if (status != STATUS_OK) {
+            start_failed(replica, status, out_why);
             return status;
         }
     }
@@ -251,10 +256,23 @@ static enum status start(struct replica *replica, bool bootstrap, char *out_why)
     struct fsm_adapter_hooks hooks;
     replica_entries_hooks(replica, &hooks);
     fsm_adapter_init(&replica->adapter, &replica->raft, &hooks);
-    replica->opening = true;
     enum status status = start_raft(replica, bootstrap, out_why);
+    if (status != STATUS_OK) {
+        start_failed(replica, status, out_why);
+        return status;
+    }
     replica->opening = false;
-    return status;
+    return STATUS_OK;
+}
+
+/* Nothing is to come of libraft any more, and nobody to be told what still fails: only closing is
+ * left. */
+static void start_failed(struct replica *replica, enum status status, const char *why)
+{
+    replica->state = REPLICA_STATE_FAILED;
+    if (replica->guard != NULL) {
+        guard_fail(replica->guard, status, why);
+    }
 }
 
 static enum status start_disk(struct replica *replica, bool *bootstrap, struct raft_io **out_io,
@@ -284,6 +302,7 @@ static enum status start_disk(struct replica *replica, bool *bootstrap, struct r
         options.ctx = replica;
         options.reserve_len = replica->config.reserve_len;
         status = disk_start(replica->disk, replica->config.loop, &options, out_io, &detail);
+        replica->disk_started = status == STATUS_OK;
     }
     if (status != STATUS_OK) {
         (void)snprintf(out_why, WHY_LEN, "%.*s", (int)(WHY_LEN - 1), detail.text);
@@ -296,32 +315,35 @@ static enum status start_raft(struct replica *replica, bool bootstrap, char *out
     struct raft *raft = &replica->raft;
     int rv = raft_init(raft, guard_io(replica->guard), &replica->adapter.raft_fsm,
                        replica->identity.node_id, replica->address);
-    if (rv == 0) {
-        raft_settings(replica);
-        if (bootstrap) {
-            struct raft_configuration configuration;
-            raft_configuration_init(&configuration);
-            rv = raft_configuration_add(&configuration, replica->identity.node_id,
-                                        replica->address, RAFT_VOTER);
-            if (rv == 0) {
-                rv = raft_bootstrap(raft, &configuration);
-            }
-            raft_configuration_close(&configuration);
+    if (rv != 0) {
+        (void)snprintf(out_why, WHY_LEN, "%.*s", (int)(WHY_LEN - 1), raft->errmsg);
+        fsm_adapter_deinit(&replica->adapter);
+        guard_destroy(replica->guard);
+        replica->guard = NULL; /* there is nothing of libraft to be closed */
+        return status_from_raft(rv);
+    }
+    raft_settings(replica);
+    if (bootstrap) {
+        struct raft_configuration configuration;
+        raft_configuration_init(&configuration);
+        rv = raft_configuration_add(&configuration, replica->identity.node_id, replica->address,
+                                    RAFT_VOTER);
+        if (rv == 0) {
+            rv = raft_bootstrap(raft, &configuration);
         }
+        raft_configuration_close(&configuration);
     }
     if (rv == 0) {
         rv = raft_start(raft);
     }
     if (rv != 0 || guard_failed(replica->guard)) {
-        /* What an in-process caller can't free here it keeps: libraft closes asynchronously. The
-         * files were checked before, so that this is a disk that fails in this very moment. */
+        /* The files were checked before, so that this is a disk that fails in this very moment. */
         bool known = replica->opening_status != STATUS_OK;
         (void)snprintf(out_why, WHY_LEN, "%.*s", (int)(WHY_LEN - 1),
                        known ? replica->opening_detail : raft->errmsg);
         return known ? replica->opening_status : status_from_raft(rv);
     }
     raft_set_heartbeat_timeout(raft, REPLICA_HEARTBEAT_MS);
-    replica->raft_started = true;
     replica->state = REPLICA_STATE_RUNNING;
     return STATUS_OK;
 }
@@ -425,7 +447,7 @@ void replica_close_begin(struct replica *replica)
     replica_entries_drop_waiting(replica, STATUS_CLOSING);
     replica_reads_drop_rounds(replica, STATUS_CLOSING);
     replica_reads_drop_waits(replica, STATUS_CLOSING);
-    bool failed = replica->state == REPLICA_STATE_FAILED;
+    bool failed = replica->state == REPLICA_STATE_FAILED && !replica->opening;
     if (failed && replica->disk != NULL) {
         /* Nothing of libraft is called any more; memory and lock stay until the process ends. */
         replica_abandon(replica);

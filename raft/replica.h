@@ -142,15 +142,18 @@ struct replica_config {
 /* Open the data directory: lock it, read the identity, check every file before libraft sees it,
  * and, when the node belongs to a cluster, start. On failure a sentence in out_why (len >= 256):
  * STATUS_IN_USE ("in use by pid N"), STATUS_CORRUPT (file and offset), STATUS_INCOMPATIBLE (both
- * versions), STATUS_IO. Files are as they were after each of these. */
+ * versions), STATUS_IO. Files are as they were after each of these. What failed behind all checks,
+ * as on a disk without any space, has handles in the loop already: then *out_replica is a FAILED
+ * replica that can only be closed and destroyed, else NULL. */
 NODISCARD enum status replica_open(const struct replica_config *config,
                                    const struct replica_callbacks *callbacks, char *out_why,
                                    struct replica **out_replica);
 
 /* Close in order: pending operations end, libraft closes, handles close, then `cb` once, possibly
  * before this returns. Allowed in a completion; it then begins when that has returned. Free with
- * replica_destroy afterwards. Of a FAILED replica only its own memory could be freed and is not:
- * libraft's handles point there, and the directory stays locked until the process ends. */
+ * replica_destroy afterwards. Of a replica that FAILED while it ran only its own memory could be
+ * freed and is not: libraft's handles point there, and the directory stays locked until the process
+ * ends. */
 typedef void (*replica_close_cb)(void *ctx);
 void replica_close(struct replica *replica, replica_close_cb cb, void *ctx);
 void replica_destroy(struct replica *replica);
@@ -158,12 +161,14 @@ void replica_destroy(struct replica *replica);
 /* A cluster of one: draw the ids, write them, bootstrap, start, and propose the birth. Only while
  * EMPTY (else BUSY). `token_floor` is what the token counter is raised to, `voters_wanted` how many
  * voters the cluster is designed for, 0: as the configuration says; where one of the two breaks its
- * rule the answer is INVALID and nothing is written. `random` are 40 random bytes. */
+ * rule the answer is INVALID and nothing is written. `random` are 40 random bytes. When the identity
+ * is written and the start fails, that is a fail-stop as well, of which on_fatal tells within this
+ * call. */
 NODISCARD enum status replica_init_cluster(struct replica *replica, uint64_t token_floor,
                                            uint64_t voters_wanted, const uint8_t random[40]);
 
 /* Become a node of that cluster: write the identity with this new node id, start without a log.
- * Only while EMPTY. The leader then adds the node (replica_admit). */
+ * Only while EMPTY. The leader then adds the node (replica_admit). A failing start as above. */
 NODISCARD enum status replica_join_cluster(struct replica *replica,
                                            const struct cluster_identity *identity,
                                            uint64_t node_id);

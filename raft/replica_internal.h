@@ -108,9 +108,9 @@ struct replica {
     struct guard *guard;
     struct raft raft;
     struct fsm_adapter adapter;
-    bool raft_started;
-    bool opening; /* inside raft_start: nothing is reported */
-    enum status opening_status; /* how it failed meanwhile */
+    bool disk_started;
+    bool opening; /* inside start(), or that failed: nothing is reported */
+    enum status opening_status; /* what the guard said meanwhile */
     char opening_detail[256];
 
     unsigned depth; /* callbacks of the owner under way, and turns */

@@ -346,6 +346,10 @@ static int fake_load(struct raft_io *io, raft_term *term, raft_id *voted_for,
                      struct raft_entry *entries[], size_t *n_entries)
 {
     struct fake_disk *disk = disk_of(io);
+    int code = fake_take_failure(disk, FAKE_DISK_CALL_LOAD);
+    if (code != 0) {
+        return code;
+    }
     *term = disk->term;
     *voted_for = disk->vote;
     *snapshot = disk->snapshot.index != 0 ? stable_snapshot_read(disk) : NULL;
@@ -531,6 +535,7 @@ static int fake_send(struct raft_io *io, struct raft_io_send *req,
 static void fake_close(struct raft_io *io, raft_io_close_cb cb)
 {
     struct fake_disk *disk = disk_of(io);
+    disk->failing = FAKE_DISK_CALL_NONE;
     CHECK(disk->booted);
     struct list *link;
     while ((link = list_pop(&disk->queue)) != NULL) {
@@ -603,7 +608,6 @@ struct raft_io *fake_disk_boot(struct fake_disk *disk)
     disk->crashed = false;
     disk->tick = NULL;
     disk->next_index = disk->first_index + disk->entry_count;
-    disk->failing = FAKE_DISK_CALL_NONE;
     disk->io = (struct raft_io){
         .version = 2,
         .capacity = disk->io.capacity,

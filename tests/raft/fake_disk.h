@@ -38,6 +38,7 @@ struct fake_disk_timing {
 /* What can be made to fail. */
 enum fake_disk_call {
     FAKE_DISK_CALL_NONE,
+    FAKE_DISK_CALL_LOAD,
     FAKE_DISK_CALL_SET_TERM,
     FAKE_DISK_CALL_SET_VOTE,
     FAKE_DISK_CALL_APPEND,      /* the call itself */

@@ -335,6 +335,11 @@ void world_deinit(struct world *world)
 
 void world_boot(struct world *world, unsigned idx)
 {
+    CHECK(world_try_boot(world, idx) == STATUS_OK);
+}
+
+enum status world_try_boot(struct world *world, unsigned idx)
+{
     struct world_node *node = &world->nodes[idx];
     CHECK(node->replica == NULL);
     node->incarnation++;
@@ -359,10 +364,15 @@ void world_boot(struct world *world, unsigned idx)
         .on_log = cb_log,
     };
     char why[256] = "";
-    CHECK(replica_open(&config, &callbacks, why, &node->replica) == STATUS_OK);
+    enum status status = replica_open(&config, &callbacks, why, &node->replica);
+    if (status != STATUS_OK) {
+        CHECK(why[0] != '\0' && node->replica != NULL);
+        return status;
+    }
     replica_view(node->replica, &node->view);
     schedule_turn(node);
     links_change(world, idx, EVENT_LINK_UP);
+    return STATUS_OK;
 }
 
 static void forget(struct world *world, unsigned idx)

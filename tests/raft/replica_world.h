@@ -65,6 +65,8 @@ void world_deinit(struct world *world);
 
 /* Start node `idx` on its disk. */
 void world_boot(struct world *world, unsigned idx);
+/* The same where it may fail; then only world_close is left. */
+enum status world_try_boot(struct world *world, unsigned idx);
 /* Kill it: a random part of what was under way is on its disk. */
 void world_crash(struct world *world, unsigned idx);
 /* Close it in order. */

@@ -781,6 +781,30 @@ static void test_replica__a_failed_disk_stops_the_node_and_nobody_else(void **st
     world_deinit(&world);
 }
 
+static void test_replica__a_start_that_fails_can_be_closed(void **state)
+{
+    (void)state;
+    struct world world;
+    world_init(&world, 1, 19);
+    world_form(&world, 1);
+    uint64_t origin = world_open_origin(&world, 7);
+    world_close(&world, 0);
+    fake_disk_fail_next(world.nodes[0].disk, FAKE_DISK_CALL_LOAD, RAFT_IOERR);
+    assert_int_equal(world_try_boot(&world, 0), STATUS_IO);
+    struct replica_view view;
+    replica_view(world.nodes[0].replica, &view);
+    assert_int_equal(view.state, REPLICA_STATE_FAILED);
+    assert_null(replica_fsm(world.nodes[0].replica));
+    assert_int_equal(world.nodes[0].fatals, 0); /* the caller was told */
+    world_close(&world, 0);
+    world_boot(&world, 0);
+    struct command take = world_take(origin, 1, "k", "a", 2000);
+    struct world_call call;
+    world_call(&world, &take, &call);
+    assert_int_equal(call.status, STATUS_OK);
+    world_deinit(&world);
+}
+
 static void test_replica__closing_ends_everything_that_waits(void **state)
 {
     (void)state;
@@ -928,6 +952,7 @@ int main(void)
         cmocka_unit_test(test_replica__admits_a_member_twice_but_adds_it_once),
         cmocka_unit_test(test_replica__hostile_bytes_are_refused_and_counted),
         cmocka_unit_test(test_replica__a_failed_disk_stops_the_node_and_nobody_else),
+        cmocka_unit_test(test_replica__a_start_that_fails_can_be_closed),
         cmocka_unit_test(test_replica__closing_ends_everything_that_waits),
         cmocka_unit_test(test_replica__survives_crashes_cuts_and_losses),
     };

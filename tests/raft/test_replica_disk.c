@@ -8,8 +8,10 @@
 #include <cmocka.h>
 
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -103,6 +105,8 @@ static void on_prepare(uv_prepare_t *handle)
     turn(handle->data);
 }
 
+static void on_closed(void *ctx);
+
 static enum status node_open(struct node *node, const char *dir)
 {
     *node = (struct node){.fatals = 0};
@@ -119,6 +123,12 @@ static enum status node_open(struct node *node, const char *dir)
     };
     enum status status = replica_open(&config, &callbacks, node->why, &node->replica);
     if (status != STATUS_OK) {
+        if (node->replica != NULL) {
+            replica_close(node->replica, on_closed, node);
+            (void)uv_run(&node->loop, UV_RUN_DEFAULT);
+            CHECK(node->closed);
+            replica_destroy(node->replica);
+        }
         CHECK(uv_loop_close(&node->loop) == 0);
         return status;
     }
@@ -364,6 +374,59 @@ static void test_replica_disk__survives_a_kill_in_the_middle(void **state)
     }
 }
 
+/* No file may grow beyond so many bytes: what a disk without space does, for this process alone. */
+static void limit_files(rlim_t len)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = len;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void test_replica_disk__a_start_that_fails_leaves_nothing_open(void **state)
+{
+    const char *dir = *state;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    struct node node;
+    assert_int_equal(node_open(&node, dir), STATUS_OK);
+    assert_int_equal(replica_init_cluster(node.replica, 1000, 0, RANDOM), STATUS_OK);
+    node_wait_serving(&node);
+    node_close(&node);
+    limit_files(4000); /* libraft tries what the file system can do, with a file of a block */
+    for (unsigned round = 0; round < 2; round++) {
+        assert_int_not_equal(node_open(&node, dir), STATUS_OK);
+        assert_non_null(node.replica); /* it got that far */
+        assert_true(node.why[0] != '\0');
+        assert_int_equal(node.fatals, 0);
+    }
+    limit_files(RLIM_INFINITY);
+    assert_int_equal(node_open(&node, dir), STATUS_OK);
+    node_wait_serving(&node);
+    node_close(&node);
+}
+
+/* The identity is there, the log is not: the process ends, and its next one finishes the birth. */
+static void test_replica_disk__a_birth_that_fails_stops_the_node(void **state)
+{
+    const char *dir = *state;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    struct node node;
+    assert_int_equal(node_open(&node, dir), STATUS_OK);
+    limit_files(4000);
+    assert_int_not_equal(replica_init_cluster(node.replica, 1000, 0, RANDOM), STATUS_OK);
+    limit_files(RLIM_INFINITY);
+    assert_int_equal(node.fatals, 1);
+    struct replica_view view;
+    replica_view(node.replica, &view);
+    assert_int_equal(view.state, REPLICA_STATE_FAILED);
+    assert_int_equal(replica_init_cluster(node.replica, 1000, 0, RANDOM), STATUS_BUSY);
+    node.fatals = 0;
+    node_close(&node);
+    assert_int_equal(node_open(&node, dir), STATUS_OK);
+    node_wait_serving(&node);
+    node_close(&node);
+}
+
 int main(void)
 {
 #define ON_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
@@ -373,6 +436,8 @@ int main(void)
         ON_DIR(test_replica_disk__an_interrupted_birth_is_finished),
         ON_DIR(test_replica_disk__a_joined_node_waits_to_be_admitted),
         ON_DIR(test_replica_disk__survives_a_kill_in_the_middle),
+        ON_DIR(test_replica_disk__a_start_that_fails_leaves_nothing_open),
+        ON_DIR(test_replica_disk__a_birth_that_fails_stops_the_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
