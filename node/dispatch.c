@@ -487,6 +487,10 @@ static bool carry_out(struct dispatch *dispatch)
 {
     bool worked = false;
     struct router_effect effect;
+    const struct transport *transport = &dispatch->transport;
+    router_hold_forwards(dispatch->router,
+                         dispatch->route.kind == ROUTE_KIND_PEER &&
+                             transport->waits(transport->ctx, dispatch->route.peer_id));
     while (router_next_effect(dispatch->router, dispatch->now_ns, &effect)) {
         worked = true;
         switch (effect.kind) {

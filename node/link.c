@@ -216,7 +216,7 @@ unsigned links_peers(const struct links *links, uint64_t *out_ids, unsigned coun
 
 struct transport links_transport(struct links *links)
 {
-    return (struct transport){.ctx = links, .send = links_send};
+    return (struct transport){.ctx = links, .send = links_send, .waits = links_wait};
 }
 
 void links_flush(struct links *links)

@@ -115,6 +115,7 @@ void link_write(struct link *link);
 void link_mark_dirty(struct link *link);
 bool links_send(void *ctx, uint64_t peer_id, enum frame_type type, bool bulk,
                 struct slice payload);
+bool links_wait(void *ctx, uint64_t peer_id);
 void link_drop_bulk(struct link *link);
 
 #endif

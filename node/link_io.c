@@ -62,6 +62,13 @@ bool links_send(void *ctx, uint64_t peer_id, enum frame_type type, bool bulk,
     return true;
 }
 
+bool links_wait(void *ctx, uint64_t peer_id)
+{
+    struct links *links = ctx;
+    struct link_target *target = link_targets_find(&links->targets, peer_id);
+    return target != NULL && target->up != NULL && conn_writing(target->up->conn);
+}
+
 void link_write(struct link *link)
 {
     size_t moved = 0;

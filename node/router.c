@@ -174,6 +174,11 @@ void router_read_done(struct router *router, struct request *request)
     list_append(&router->delivering, &request->link);
 }
 
+void router_hold_forwards(struct router *router, bool hold)
+{
+    router->forwards_held = hold;
+}
+
 void router_tick(struct router *router, uint64_t now_ns)
 {
     struct request *request;

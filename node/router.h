@@ -127,6 +127,10 @@ struct reads *router_reads(struct router *router);
  * the caller carries the reply itself: `request` is then waiting for router_delivered. */
 void router_read_done(struct router *router, struct request *request);
 
+/* True: no FORWARD, since it would wait on its way out while its time runs. What waits here instead
+ * was certainly not done at its deadline. */
+void router_hold_forwards(struct router *router, bool hold);
+
 /* Timers that are due. */
 void router_tick(struct router *router, uint64_t now_ns);
 uint64_t router_next_timer_ns(const struct router *router);

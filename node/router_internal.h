@@ -100,6 +100,7 @@ struct router {
     bool holds_shrunk; /* what is held may go on */
 
     struct route route;
+    bool forwards_held;
     struct reads reads;
     struct rng rng;
     struct result_decoder *decoder;

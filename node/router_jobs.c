@@ -148,7 +148,8 @@ void jobs_pump(struct router *router, bool origin_wanted)
 
 bool jobs_next_effect(struct router *router, uint64_t now_ns, struct router_effect *out_effect)
 {
-    if (router->route.kind == ROUTE_KIND_NONE) {
+    if (router->route.kind == ROUTE_KIND_NONE ||
+        (router->route.kind == ROUTE_KIND_PEER && router->forwards_held)) {
         return false;
     }
     struct job *job = next_sending(router, now_ns);

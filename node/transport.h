@@ -39,6 +39,10 @@ struct transport {
      * `bulk` frames go behind all others that wait. */
     bool (*send)(void *ctx, uint64_t peer_id, enum frame_type type, bool bulk,
                  struct slice payload);
+
+    /* True while bytes of an earlier turn wait here to be written to this peer: whatever is sent
+     * now waits behind them. It becomes false in a later turn, or the link breaks. */
+    bool (*waits)(void *ctx, uint64_t peer_id);
 };
 
 #endif

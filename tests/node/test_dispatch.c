@@ -473,6 +473,28 @@ static void test_dispatch__a_forward_past_its_deadline_is_not_submitted(void **s
     assert_int_equal(stats.settling, 0);
 }
 
+static void test_dispatch__nothing_is_forwarded_behind_what_waits(void **state)
+{
+    struct sim *sim = *state;
+    struct sim_node *node = follower_of(sim);
+    (void)ask(node, PROTO_METHOD_TAKE, "warm", "me");
+    struct dispatch_stats before;
+    struct dispatch_stats after;
+    dispatch_stats(node->dispatch, &before);
+    node->crowded = true;
+    struct call call = of_key(PROTO_METHOD_TAKE, "k", "me");
+    call.asked.op.keys = &call.item;
+    call.asked.op.key_count = 1;
+    submit(&call, node, 100);
+    finish(&call);
+    assert_int_equal(status_api_error(call.status), API_ERROR_UNAVAILABLE);
+    dispatch_stats(node->dispatch, &after);
+    assert_int_equal(after.forwards_sent, before.forwards_sent);
+    assert_int_equal(after.settles, 0);
+    node->crowded = false;
+    assert_int_equal(ask(node, PROTO_METHOD_CLAIM, "k", "you").outcome, OUTCOME_KIND_GRANTED);
+}
+
 static void test_dispatch__f9_a_paused_leader_shows_nothing_old(void **state)
 {
     struct sim *sim = *state;
@@ -667,6 +689,7 @@ int main(void)
         DISPATCH_TEST(unknown_is_settled_by_the_next_leader),
         DISPATCH_TEST(what_waited_for_its_entry_at_the_deadline_was_not_done),
         DISPATCH_TEST(a_forward_past_its_deadline_is_not_submitted),
+        DISPATCH_TEST(nothing_is_forwarded_behind_what_waits),
         DISPATCH_TEST(f9_a_paused_leader_shows_nothing_old),
         DISPATCH_TEST(a_forward_that_waited_in_a_stall_is_not_done),
         DISPATCH_TEST(a_grant_that_reached_nobody_is_taken_back),

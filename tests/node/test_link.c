@@ -586,7 +586,10 @@ static void test_link__the_queue_of_a_peer_that_does_not_read_is_bounded(void **
     int fd = greet_as_20(a);
     assert_true(drive(bed.loop, is_20_up, a));
     struct bed_node deaf = {.id = 20};
+    struct transport transport = links_transport(a->links);
     unsigned sent = 0;
+    assert_false(transport.waits(transport.ctx, 20));
+    assert_false(transport.waits(transport.ctx, 21)); /* no such peer */
     while (bed_send(a, &deaf, sent % 2 == 0, sent, 1024 * 1024)) {
         sent++;
         (void)uv_run(loop_uv(bed.loop), UV_RUN_NOWAIT);
@@ -596,6 +599,7 @@ static void test_link__the_queue_of_a_peer_that_does_not_read_is_bounded(void **
     assert_true(sent <= 90); /* and what the kernel took */
     assert_int_equal(stats_of(a).dropped, 1);
     assert_int_equal(a->down[20], 0);
+    assert_true(transport.waits(transport.ctx, 20));
     (void)close(fd);
 }
 

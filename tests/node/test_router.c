@@ -274,6 +274,32 @@ static void test_router__a_late_refusal_of_every_copy_makes_it_not_done(void **s
     assert_int_equal(stats_of(bed).settling, 0);
 }
 
+/* While the way to the leader is full nothing is sent; the time that is left is counted from when it
+ * is. */
+static void test_router__a_forward_waits_here_and_not_on_its_way(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    bed_follow(bed, 2, 1);
+    router_hold_forwards(bed->router, true);
+    uint32_t late = bed_take(bed, "k", "a", 100);
+    uint32_t call = bed_take(bed, "l", "a", 5000);
+    bed_run(bed, 100);
+    assert_int_equal(bed->sending_count, 0);
+    assert_int_equal(status_api_error(bed->calls[late].status), API_ERROR_UNAVAILABLE);
+    assert_int_equal(stats_of(bed).settles, 0);
+    router_hold_forwards(bed->router, false);
+    bed_turn(bed);
+    assert_int_equal(bed->sending_count, 1);
+    bed_settle_all(bed);
+    assert_int_equal(bed->calls[call].outcome, OUTCOME_KIND_GRANTED);
+    /* Whoever leads proposes at once. */
+    router_hold_forwards(bed->router, true);
+    bed_lead(bed, 2);
+    bed_take(bed, "m", "a", 5000);
+    assert_int_equal(bed->sending_count, 2);
+}
+
 static void test_router__nothing_is_sent_at_or_after_the_deadline(void **state)
 {
     struct bed *bed = *state;
@@ -1226,6 +1252,7 @@ int main(void)
         ROUTER_TEST(deadline_after_refusals_only_is_unavailable),
         ROUTER_TEST(not_done_after_maybe_stays_maybe),
         ROUTER_TEST(a_late_refusal_of_every_copy_makes_it_not_done),
+        ROUTER_TEST(a_forward_waits_here_and_not_on_its_way),
         ROUTER_TEST(nothing_is_sent_at_or_after_the_deadline),
         ROUTER_TEST(any_number_of_refusals_is_not_done),
         ROUTER_TEST(a_refusal_counts_for_the_63_that_came_after_it),

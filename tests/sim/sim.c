@@ -110,6 +110,13 @@ static uint64_t disk_random(void *ctx)
     return rng_next(&node->sim->rng);
 }
 
+static bool transport_waits(void *ctx, uint64_t peer_id)
+{
+    const struct sim_node *node = ctx;
+    (void)peer_id;
+    return node->crowded;
+}
+
 static bool transport_send(void *ctx, uint64_t peer_id, enum frame_type type, bool bulk,
                            struct slice payload)
 {
@@ -353,7 +360,7 @@ static void boot(struct sim_node *node)
     CHECK(replica_open(&config, &callbacks, why, &node->replica) == STATUS_OK);
     struct dispatch_config of_dispatch = {
         .replica = node->replica,
-        .transport = {.ctx = node, .send = transport_send},
+        .transport = {.ctx = node, .send = transport_send, .waits = transport_waits},
         .seed = rng_next(&sim->rng),
         .clock_ns = work_clock,
         .clock_ctx = node,

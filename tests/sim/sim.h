@@ -51,6 +51,7 @@ struct sim_node {
     struct list held; /* events of a paused node */
     bool turn_scheduled;
     uint64_t timer_ns;
+    bool crowded;       /* what it sends waits behind something, as its transport tells */
     uint64_t worked_ns; /* the time that its own work took, which the others' clock leaves out */
 };
 
