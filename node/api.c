@@ -1,11 +1,12 @@
 /* Accepting, cutting into messages, and the order in which replies become known as written.
  *
  * A connection is read while it has fewer than API_IN_FLIGHT_MAX calls whose replies are not wholly
- * written, less than OUTPUT_SOFT_LEN of them waits for a slow reader, and no message of it waits for
- * room to be kept; beyond that its input stays in the socket. What is still sent to somebody who does not read ends the connection at
- * OUTPUT_HARD_LEN. The age of incomplete messages is kept in one list in the order of their
- * beginning, so one timer serves all connections. Those that something waits to be written to are
- * looked at by another, UNREAD_LOOK_NS apart: libuv does not tell of a reply that went out in part.
+ * written, less than OUTPUT_SOFT_LEN of them waits for a slow reader, and no message of it waits
+ * for room to be kept; beyond that its input stays in the socket. What is still sent to somebody
+ * who does not read ends the connection at OUTPUT_HARD_LEN. The age of incomplete messages is kept
+ * in one list in the order of their beginning, so one timer serves all connections. Those that
+ * something waits to be written to are looked at by another, UNREAD_LOOK_NS apart: libuv does not
+ * tell of a reply that went out in part.
  *
  * All that ends with a connection (calls lost, replies not written) is told in its close callback,
  * hence never from within a call of the owner. */

@@ -4,9 +4,9 @@
  * Bounded everywhere: a message is at most MESSAGE_LEN_MAX, all input buffers together
  * API_INPUT_LEN_MAX (reading pauses beyond it), a connection has at most API_IN_FLIGHT_MAX calls
  * unanswered (the rest waits in its socket), connections are counted. What the owner keeps of calls
- * is counted too: a message waits, and its connection with it, until there is room for as many bytes
- * below API_KEPT_LEN_MAX; small ones have as much again, so that they pass whoever keeps much. An
- * incomplete message that is older than API_MESSAGE_AGE_MS_MAX ends its connection.
+ * is counted too: a message waits, and its connection with it, until there is room for as many
+ * bytes below API_KEPT_LEN_MAX; small ones have as much again, so that they pass whoever keeps
+ * much. An incomplete message that is older than API_MESSAGE_AGE_MS_MAX ends its connection.
  *
  * A caller that does not read must not keep others waiting, since a number is confirmed only when
  * its reply is written: replies of which the socket takes nothing for API_UNREAD_MS_MAX end their

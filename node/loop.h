@@ -1,9 +1,10 @@
 /* The uv loop of a node: its clock, its timers, the end of each turn, and the count of live
  * handles.
  *
- * One loop thread runs everything of a node. The clock is read once per wake-up, per frame of a peer
- * and when a turn ends, and passed down as now_ns: CLOCK_BOOTTIME, monotonic and counting suspend,
- * in nanoseconds. Only the stamp of an entry reads it by itself (loop_clock_ns). No callback may block for over 10 ms. */
+ * One loop thread runs everything of a node. The clock is read once per wake-up, per frame of a
+ * peer and when a turn ends, and passed down as now_ns: CLOCK_BOOTTIME, monotonic and counting
+ * suspend, in nanoseconds. Only the stamp of an entry reads it by itself (loop_clock_ns). No
+ * callback may block for over 10 ms. */
 #ifndef NODE_LOOP_H_
 #define NODE_LOOP_H_
 

@@ -72,8 +72,8 @@ struct frame_leader {
     bool serving;       /* it has applied an entry of its own term */
 };
 
-/* PEERS: where nodes are, and, from a leader, what each is to the cluster. Whoever does not lead says
- * nothing of roles. */
+/* PEERS: where nodes are, and, from a leader, what each is to the cluster. Whoever does not lead
+ * says nothing of roles. */
 enum frame_role {
     FRAME_ROLE_UNKNOWN = 0, /* not a member, or said by somebody who does not lead */
     FRAME_ROLE_SPARE = 1,

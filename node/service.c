@@ -1,12 +1,13 @@
 /* A call lives from its message to the moment when its reply is written or its connection is gone;
- * what was asked is kept until it is answered. Whoever is asked (dispatcher, node) may still hold it
- * in between; `state` says who does:
+ * what was asked is kept until it is answered. Whoever is asked (dispatcher, node) may still hold
+ * it in between; `state` says who does:
  *
  *   message ──► ASKED ──reply──► REPLYING ──written──► freed
  *                 │ connection gone
  *                 └── the dispatcher or a transfer forgets it, freed
  *
- * A transfer of leadership outlives the call that asked for it, which is answered at its deadline. */
+ * A transfer of leadership outlives the call that asked for it, which is answered at its
+ * deadline. */
 #include "node/service.h"
 
 #include <stdlib.h>

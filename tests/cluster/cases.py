@@ -13,7 +13,8 @@ import traceback
 from harness import Skip, TestFailure
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODULES = ("test_life", "test_failover", "test_time", "test_network", "test_start")
+MODULES = ("test_life", "test_failover", "test_time", "test_network", "test_start",
+           "test_hostile")
 SKIPPED = 77
 
 

@@ -298,7 +298,8 @@ def case_spare(_rounds):
             return roles == ["spare", "voter", "voter", "voter"] and len(leaders) == 1 and members
         members = wait_until(complete, "the spare lists everybody")
         check([member["role"] for member in members if member["self"]] == ["spare"], f"{members}")
-        check(all(member["address"] and member["state"] == "up" for member in members), f"{members}")
+        check(all(member["address"] and member["state"] == "up" for member in members),
+              f"{members}")
 
         old = cluster.leader()
         old_id = old.status()["node_id"]

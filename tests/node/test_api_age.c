@@ -1,6 +1,6 @@
 /* What ends a connection by its age. I8: an incomplete message that is too old, counted from its
- * first byte; one that goes on with whole messages does not. I9: a reply that nobody reads; one that
- * is read slowly does not. In a program of its own, since it takes half a minute of doing
+ * first byte; one that goes on with whole messages does not. I9: a reply that nobody reads; one
+ * that is read slowly does not. In a program of its own, since it takes half a minute of doing
  * nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
