@@ -320,6 +320,13 @@ void dispatch_peer_silent(struct dispatch *dispatch, uint64_t peer_id, uint64_t 
     replica_link_silent(dispatch->replica, peer_id, dispatch->now_ns);
 }
 
+/* A spare sends no message of a replica that would say so. */
+void dispatch_peer_heard(struct dispatch *dispatch, uint64_t peer_id, uint64_t now_ns)
+{
+    see_time(dispatch, now_ns);
+    replica_link_up(dispatch->replica, peer_id);
+}
+
 void dispatch_on_view(struct dispatch *dispatch)
 {
     dispatch->view_changed = true;

@@ -63,6 +63,7 @@ void dispatch_receive(struct dispatch *dispatch, uint64_t peer_id, enum frame_ty
 void dispatch_peer_up(struct dispatch *dispatch, uint64_t peer_id, uint64_t now_ns);
 void dispatch_peer_down(struct dispatch *dispatch, uint64_t peer_id, uint64_t now_ns);
 void dispatch_peer_silent(struct dispatch *dispatch, uint64_t peer_id, uint64_t now_ns);
+void dispatch_peer_heard(struct dispatch *dispatch, uint64_t peer_id, uint64_t now_ns);
 
 /* The replica's callbacks, passed on by the owner. */
 void dispatch_on_view(struct dispatch *dispatch);

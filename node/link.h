@@ -34,6 +34,7 @@ struct link_callbacks {
     void (*on_up)(void *ctx, uint64_t peer_id);
     void (*on_down)(void *ctx, uint64_t peer_id);
     void (*on_silent)(void *ctx, uint64_t peer_id); /* 300 ms; once per silence */
+    void (*on_heard)(void *ctx, uint64_t peer_id);  /* speaks again after on_silent */
     void (*on_frame)(void *ctx, uint64_t peer_id, enum frame_type type, struct slice payload);
 
     /* A node that belongs to no cluster meets one (it dialled a seed): the seed's identity, id and

@@ -122,7 +122,10 @@ static size_t on_bytes(void *ctx, struct slice bytes)
     struct links *links = link->links;
     size_t used = 0;
     link->received_ns = loop_now_ns(links->loop);
-    link->silence_told = false;
+    if (link->silence_told) {
+        link->silence_told = false;
+        links->callbacks.on_heard(links->callbacks.ctx, link->peer_id);
+    }
     while (used < bytes.len) {
         struct slice rest = slice_from(bytes.base + used, bytes.len - used);
         if (links->closing || link->state == LINK_STATE_LEAVING ||

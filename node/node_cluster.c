@@ -111,6 +111,14 @@ static void on_link_silent(void *ctx, uint64_t peer_id)
     }
 }
 
+static void on_link_heard(void *ctx, uint64_t peer_id)
+{
+    struct node *node = ctx;
+    if (node->phase != NODE_PHASE_CLOSING) {
+        dispatch_peer_heard(node->dispatch, peer_id, loop_now_ns(node->loop));
+    }
+}
+
 static void on_frame(void *ctx, uint64_t peer_id, enum frame_type type, struct slice payload)
 {
     struct node *node = ctx;
@@ -170,6 +178,7 @@ struct link_callbacks node_link_callbacks(struct node *node)
         .on_up = on_link_up,
         .on_down = on_link_down,
         .on_silent = on_link_silent,
+        .on_heard = on_link_heard,
         .on_frame = on_frame,
         .on_cluster_met = on_cluster_met,
         .on_refused = on_link_refused,

@@ -195,8 +195,8 @@ uint64_t replica_next_timer_ns(const struct replica *replica);
 void replica_receive(struct replica *replica, uint64_t peer_id, struct slice bytes,
                      uint64_t now_ns);
 
-/* The link to the peer came up, broke, or has been silent for 300 ms (rule 29: fail over at once
- * when it was the leader's). */
+/* The link to the peer came up or speaks again, broke, or has been silent for 300 ms (fail over at
+ * once when it was the leader's). */
 void replica_link_up(struct replica *replica, uint64_t peer_id);
 void replica_link_down(struct replica *replica, uint64_t peer_id, uint64_t now_ns);
 void replica_link_silent(struct replica *replica, uint64_t peer_id, uint64_t now_ns);

@@ -61,6 +61,13 @@ static void on_silent(void *ctx, uint64_t peer_id)
     node->silent[peer_id]++;
 }
 
+static void on_heard(void *ctx, uint64_t peer_id)
+{
+    struct bed_node *node = ctx;
+    CHECK(node->silent[peer_id] == node->heard[peer_id] + 1);
+    node->heard[peer_id]++;
+}
+
 static void on_frame(void *ctx, uint64_t peer_id, enum frame_type type, struct slice payload)
 {
     struct bed_node *node = ctx;
@@ -134,6 +141,7 @@ struct bed_node *bed_start(struct link_bed *bed, unsigned idx, uint64_t id,
         .on_up = on_up,
         .on_down = on_down,
         .on_silent = on_silent,
+        .on_heard = on_heard,
         .on_frame = on_frame,
         .on_cluster_met = on_cluster_met,
         .on_refused = on_refused,

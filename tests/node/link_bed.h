@@ -19,6 +19,7 @@ struct bed_node {
     unsigned up[BED_PEERS];
     unsigned down[BED_PEERS];
     unsigned silent[BED_PEERS];
+    unsigned heard[BED_PEERS];
     unsigned frames;
     size_t frame_bytes;
     enum frame_type last_type;

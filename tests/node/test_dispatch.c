@@ -495,6 +495,32 @@ static void test_dispatch__nothing_is_forwarded_behind_what_waits(void **state)
     assert_int_equal(ask(node, PROTO_METHOD_CLAIM, "k", "you").outcome, OUTCOME_KIND_GRANTED);
 }
 
+static bool link_up_at_leader(struct sim *sim, const struct sim_node *peer)
+{
+    struct replica_member members[REPLICA_MEMBERS_MAX];
+    unsigned count = replica_members(leader_of(sim)->replica, members);
+    for (unsigned i = 0; i < count; i++) {
+        if (members[i].id == peer->node_id) {
+            return members[i].link_up;
+        }
+    }
+    return false;
+}
+
+/* It sends the leader nothing that its replica would see. */
+static void test_dispatch__a_spare_that_was_silent_is_there_again(void **state)
+{
+    struct sim *sim = *state;
+    struct sim_node *spare = &sim->nodes[SPARE];
+    assert_true(link_up_at_leader(sim, spare));
+    sim_pause(spare);
+    run(sim, 1000);
+    assert_false(link_up_at_leader(sim, spare));
+    sim_resume(spare);
+    run(sim, 1000);
+    assert_true(link_up_at_leader(sim, spare));
+}
+
 static void test_dispatch__f9_a_paused_leader_shows_nothing_old(void **state)
 {
     struct sim *sim = *state;
@@ -690,6 +716,7 @@ int main(void)
         DISPATCH_TEST(what_waited_for_its_entry_at_the_deadline_was_not_done),
         DISPATCH_TEST(a_forward_past_its_deadline_is_not_submitted),
         DISPATCH_TEST(nothing_is_forwarded_behind_what_waits),
+        DISPATCH_TEST(a_spare_that_was_silent_is_there_again),
         DISPATCH_TEST(f9_a_paused_leader_shows_nothing_old),
         DISPATCH_TEST(a_forward_that_waited_in_a_stall_is_not_done),
         DISPATCH_TEST(a_grant_that_reached_nobody_is_taken_back),

@@ -330,7 +330,13 @@ static bool is_20_up(void *ctx)
 
 static bool is_20_silent(void *ctx)
 {
-    return ((struct bed_node *)ctx)->silent[20] > 0;
+    const struct bed_node *node = ctx;
+    return node->silent[20] > node->heard[20];
+}
+
+static bool is_20_heard(void *ctx)
+{
+    return ((struct bed_node *)ctx)->heard[20] > 0;
 }
 
 static bool is_20_down(void *ctx)
@@ -364,8 +370,11 @@ static void test_link__bytes_end_a_silence_and_the_next_one_is_told_again(void *
     assert_true(drive(bed.loop, is_20_silent, a));
     static const uint8_t ping[8] = {0, 0, 0, 0, FRAME_TYPE_PING};
     assert_int_equal(send(fd, ping, sizeof ping, MSG_NOSIGNAL), (ssize_t)sizeof ping);
-    a->silent[20] = 0;
+    assert_int_equal(a->heard[20], 0);
+    assert_true(drive(bed.loop, is_20_heard, a));
     assert_true(drive(bed.loop, is_20_silent, a));
+    assert_int_equal(a->silent[20], 2);
+    assert_int_equal(a->heard[20], 1);
     assert_int_equal(a->down[20], 0);
     (void)close(fd);
 }

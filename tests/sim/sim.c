@@ -27,6 +27,7 @@ enum event_kind {
     EVENT_LINK_UP,
     EVENT_LINK_DOWN,
     EVENT_LINK_SILENT,
+    EVENT_LINK_HEARD,
 };
 
 struct event {
@@ -269,6 +270,12 @@ static void handle(struct event *event)
             return;
         }
         dispatch_peer_silent(node->dispatch, peer->node_id, now_ns);
+        break;
+    case EVENT_LINK_HEARD:
+        if (!node->link_up[event->peer] || peer->paused) {
+            return;
+        }
+        dispatch_peer_heard(node->dispatch, peer->node_id, now_ns);
         break;
     }
     sim_turn_soon(node);
@@ -697,6 +704,13 @@ void sim_resume(struct sim_node *node)
     struct list *link;
     while ((link = list_pop(&node->held)) != NULL) {
         event_schedule(CONTAINER_OF(link, struct event, link), sim->clock.now_ns);
+    }
+    for (unsigned i = 0; i < sim->config.nodes; i++) {
+        if (i != node->idx && sim->nodes[i].replica != NULL) {
+            struct event *event = event_new(&sim->nodes[i], EVENT_LINK_HEARD);
+            event->peer = node->idx;
+            event_schedule(event, sim->clock.now_ns + LATENCY_NS_MIN);
+        }
     }
 }
 
