@@ -756,6 +756,68 @@ static void test_router__1024_are_under_way_and_the_next_waits(void **state)
                      bed->sendings[0].sequence + 1);
 }
 
+/* One reply is not read; what others ask is answered until the numbers that the state machine keeps
+ * for it are used up. Returns the call that is not read. */
+static uint32_t one_does_not_read(struct bed *bed, bool grant)
+{
+    if (!grant) {
+        bed_take(bed, "deaf", "other", 5000);
+        bed_settle_all(bed);
+    }
+    uint32_t before = bed->sending_count;
+    bed->keep_replies = true;
+    uint32_t deaf = bed_claim(bed, "deaf", "deaf", 5000);
+    bed_settle_all(bed);
+    assert_int_equal(bed->calls[deaf].outcome,
+                     grant ? OUTCOME_KIND_GRANTED : OUTCOME_KIND_HELD);
+    bed->keep_replies = false;
+    char key[16];
+    for (unsigned i = 0; i < UNCONFIRMED_MAX + 3; i++) {
+        (void)snprintf(key, sizeof key, "k%u", i);
+        bed_take(bed, key, "a", 60000);
+        bed_settle_all(bed);
+    }
+    assert_int_equal(bed->sending_count, before + UNCONFIRMED_MAX);
+    assert_int_equal(stats_of(bed).waiting, 4);
+    assert_int_equal(stats_of(bed).unconfirmed, UNCONFIRMED_MAX);
+    return deaf;
+}
+
+static void test_router__a_reply_that_is_given_up_lets_others_go_on_at_once(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    uint32_t deaf = one_does_not_read(bed, false);
+    uint64_t now_ns = bed->now_ns;
+    uint32_t sent = bed->sending_count;
+    bed_deliver(bed, deaf, false);
+    assert_int_equal(stats_of(bed).settles, 0); /* a refusal: nothing to take back */
+    assert_int_equal(bed->sending_count, sent + 4);
+    assert_int_equal(bed->now_ns, now_ns);
+    bed_settle_all(bed);
+    assert_true(router_idle(bed->router));
+}
+
+static void test_router__a_grant_that_is_given_up_is_settled_before_others_go_on(void **state)
+{
+    struct bed *bed = *state;
+    bed_open(bed);
+    uint32_t deaf = one_does_not_read(bed, true);
+    uint64_t now_ns = bed->now_ns;
+    uint32_t sent = bed->sending_count;
+    bed_deliver(bed, deaf, false);
+    assert_int_equal(bed->sending_count, sent + 1);
+    assert_int_equal(bed->sendings[sent].kind, OP_KIND_SETTLE);
+    bed_apply(bed, sent);
+    bed_reply(bed, sent);
+    assert_int_equal(bed->sending_count, sent + 5);
+    assert_int_equal(bed->now_ns, now_ns);
+    assert_null(bed_holder(bed, "deaf").base);
+    bed_settle_all(bed);
+    assert_true(router_idle(bed->router));
+    assert_int_equal(stats_of(bed).unconfirmed, 0);
+}
+
 static void test_router__outcomes_of_4_mib_are_under_way_and_no_more(void **state)
 {
     struct bed *bed = *state;
@@ -1277,6 +1339,8 @@ int main(void)
         ROUTER_TEST(abandoned_before_it_was_sent_leaves_nothing),
         ROUTER_TEST(abandoned_after_it_was_sent_is_settled),
         ROUTER_TEST(1024_are_under_way_and_the_next_waits),
+        ROUTER_TEST(a_reply_that_is_given_up_lets_others_go_on_at_once),
+        ROUTER_TEST(a_grant_that_is_given_up_is_settled_before_others_go_on),
         ROUTER_TEST(outcomes_of_4_mib_are_under_way_and_no_more),
         ROUTER_TEST(small_ones_pass_a_batch_that_waits),
         ROUTER_TEST(a_batch_that_ends_makes_room_for_small_ones),
