@@ -129,6 +129,7 @@ static void leadership_won(struct replica *replica, uint64_t now_ns)
 static void leadership_lost(struct replica *replica)
 {
     replica->lead = (struct replica_lead){0};
+    replica->disk_full = false; /* told by what this leader could not append */
     replica_entries_drop_waiting(replica, STATUS_NOT_LEADER);
     replica_reads_drop_rounds(replica, STATUS_NOT_LEADER);
     replica_links_drop_transfers(replica);

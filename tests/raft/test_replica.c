@@ -660,6 +660,41 @@ static void test_replica__full_disks_are_not_done_and_the_clock_stands_still(voi
 
 /* A candidate dies somewhere between two promotions. Whatever was under way, once it is back
  * there is a leader again, three vote, and never did the cluster stay at two voters. */
+static void test_replica__who_leads_no_more_calls_no_disk_full(void **state)
+{
+    (void)state;
+    struct world world;
+    world_init(&world, 3, 16);
+    world_form(&world, 3);
+    uint64_t origin = world_open_origin(&world, 7);
+    unsigned old = (unsigned)world_leader(&world);
+    for (unsigned i = 0; i < 3; i++) {
+        fake_disk_set_capacity(world.nodes[i].disk, 1000);
+    }
+    world_run(&world, 500); /* until followers have told theirs */
+    struct command take = world_take(origin, 1, "k", "a", 2000);
+    struct world_call call;
+    assert_int_equal(world_propose(&world, old, &take, &call), STATUS_OK);
+    world_run(&world, 100);
+    assert_int_equal(call.status, STATUS_DISK_FULL);
+    struct replica_view view;
+    replica_view(world.nodes[old].replica, &view);
+    assert_true(view.disk_full);
+    for (unsigned i = 0; i < 3; i++) {
+        fake_disk_set_capacity(world.nodes[i].disk, 20000);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        if (i != old) {
+            world_cut(&world, old, i, true);
+        }
+    }
+    world_run(&world, 3000);
+    replica_view(world.nodes[old].replica, &view);
+    assert_false(view.leader);
+    assert_false(view.disk_full);
+    world_deinit(&world);
+}
+
 static void test_replica__growth_survives_the_death_of_a_candidate(void **state)
 {
     (void)state;
@@ -947,6 +982,7 @@ int main(void)
         cmocka_unit_test(test_replica__a_far_behind_follower_gets_a_snapshot_in_chunks),
         cmocka_unit_test(test_replica__entries_leave_in_messages_that_links_carry),
         cmocka_unit_test(test_replica__full_disks_are_not_done_and_the_clock_stands_still),
+        cmocka_unit_test(test_replica__who_leads_no_more_calls_no_disk_full),
         cmocka_unit_test(test_replica__growth_survives_the_death_of_a_candidate),
         cmocka_unit_test(test_replica__hands_leadership_over),
         cmocka_unit_test(test_replica__admits_a_member_twice_but_adds_it_once),
