@@ -37,9 +37,7 @@
 
 #define HEADER_LEN 24u
 #define CRC_FROM 8u /* what the checksum covers starts here */
-#define ZONE_CHUNK_LEN 8192u
-#define COMMAND_DEPTH_MAX 3u /* command, list of keys, key */
-#define COMMAND_ITEMS_MAX (16u + 5u * KEYS_MAX)
+#define ITEM_CAP_FIRST 64u
 #define SETTINGS_COUNT 9u
 #define FIELDS_OF_ITEM 4u
 #define FIELDS_OF_RELEASE_ITEM 2u
@@ -47,7 +45,6 @@
 static const uint8_t magic[4] = {'T', 'n', 'E', 'n'};
 
 struct command_decoder {
-    msgpack_zone zone;
     struct key_item *items; /* owned; keys of all commands decoded so far, in order */
     size_t item_count;
     size_t item_cap;
@@ -55,23 +52,23 @@ struct command_decoder {
     size_t command_cap;
 };
 
-static size_t field_count(enum op_kind kind);
-static void encode_fields(const struct op *op, msgpack_packer *packer);
-static void encode_caller_fields(const struct op *op, msgpack_packer *packer);
-static void encode_items(const struct op *op, msgpack_packer *packer);
-static void encode_identity(const struct op *op, msgpack_packer *packer);
-static void encode_settings(const struct settings *settings, msgpack_packer *packer);
-static enum status decode_one(struct command_decoder *decoder, struct slice bytes,
+static uint32_t fields_in_all(enum op_kind kind);
+static void encode_fields(const struct op *op, struct buf *out);
+static void encode_caller_fields(const struct op *op, struct buf *out);
+static void encode_items(const struct op *op, struct buf *out);
+static void encode_identity(const struct op *op, struct buf *out);
+static void encode_settings(const struct settings *settings, struct buf *out);
+static enum status decode_one(struct command_decoder *decoder, struct mp_reader *reader,
                               struct command *out_command);
-static void decode_fields(struct command_decoder *decoder, struct mp_fields *fields,
+static void decode_fields(struct command_decoder *decoder, struct mp_reader *reader,
                           struct op *out_op);
-static void decode_caller_fields(struct command_decoder *decoder, struct mp_fields *fields,
+static void decode_caller_fields(struct command_decoder *decoder, struct mp_reader *reader,
                                  struct op *out_op);
-static void decode_items(struct command_decoder *decoder, struct mp_fields *fields,
+static void decode_items(struct command_decoder *decoder, struct mp_reader *reader,
                          struct op *out_op);
-static void decode_identity(struct mp_fields *fields, struct op *out_op);
-static void decode_settings(struct mp_fields *fields, struct settings *out_settings);
-static struct key_item *item_add(struct command_decoder *decoder);
+static void decode_identity(struct mp_reader *reader, struct op *out_op);
+static void decode_settings(struct mp_reader *reader, struct settings *out_settings);
+static struct key_item *items_add(struct command_decoder *decoder, size_t count);
 static enum status commands_finish(struct command_decoder *decoder, struct command *commands,
                                    uint32_t count);
 static enum status decode_commands(struct command_decoder *decoder, struct slice body,
@@ -91,23 +88,20 @@ void command_encode(const struct command *command, struct buf *out)
     } else {
         CHECK(command->origin == 0 && command->sequence == 0 && command->confirmed == 0);
     }
-    msgpack_packer packer;
-    mp_packer_init(&packer, out);
-    mp_pack_array(&packer, (numbered ? 4u : 1u) + field_count(command->op.kind));
-    mp_pack_u64(&packer, (uint64_t)command->op.kind);
+    mp_write_array(out, fields_in_all(command->op.kind));
+    mp_write_u64(out, (uint64_t)command->op.kind);
     if (numbered) {
-        mp_pack_u64(&packer, command->origin);
-        mp_pack_u64(&packer, command->sequence);
-        mp_pack_u64(&packer, command->confirmed);
+        mp_write_u64(out, command->origin);
+        mp_write_u64(out, command->sequence);
+        mp_write_u64(out, command->confirmed);
     }
-    encode_fields(&command->op, &packer);
+    encode_fields(&command->op, out);
 }
 
 struct command_decoder *command_decoder_create(void)
 {
     struct command_decoder *decoder = calloc(1, sizeof *decoder);
     CHECK(decoder != NULL);
-    CHECK(msgpack_zone_init(&decoder->zone, ZONE_CHUNK_LEN));
     return decoder;
 }
 
@@ -116,7 +110,6 @@ void command_decoder_destroy(struct command_decoder *decoder)
     if (decoder == NULL) {
         return;
     }
-    msgpack_zone_destroy(&decoder->zone);
     free(decoder->items);
     free(decoder->commands);
     free(decoder);
@@ -126,10 +119,11 @@ enum status command_decode(struct command_decoder *decoder, struct slice bytes,
                            struct command *out_command)
 {
     struct command command;
+    struct mp_reader reader = mp_reader_of(bytes);
     decoder->item_count = 0;
-    enum status st = decode_one(decoder, bytes, &command);
+    enum status st = decode_one(decoder, &reader, &command);
     if (st == STATUS_OK) {
-        st = commands_finish(decoder, &command, 1);
+        st = mp_done(&reader) ? commands_finish(decoder, &command, 1) : STATUS_MALFORMED;
     }
     if (st == STATUS_OK) {
         *out_command = command;
@@ -204,8 +198,8 @@ enum status entry_decode(struct command_decoder *decoder, struct slice bytes,
     return STATUS_OK;
 }
 
-/* How many fields follow the number (or the kind, where there is no number). */
-static size_t field_count(enum op_kind kind)
+/* Of a whole command: the kind, the number where it has one, and what follows. */
+static uint32_t fields_in_all(enum op_kind kind)
 {
     static const uint8_t counts[] = {
         [OP_KIND_TAKE] = 6,      [OP_KIND_CLAIM] = 6,       [OP_KIND_RENEW] = 5,
@@ -215,10 +209,10 @@ static size_t field_count(enum op_kind kind)
         [OP_KIND_RESTORE] = 4,   [OP_KIND_RECOVER] = 4,
     };
     CHECK((size_t)kind < sizeof counts && counts[kind] > 0);
-    return counts[kind];
+    return (op_kind_numbered(kind) ? 4u : 1u) + counts[kind];
 }
 
-static void encode_fields(const struct op *op, msgpack_packer *packer)
+static void encode_fields(const struct op *op, struct buf *out)
 {
     switch (op->kind) {
     case OP_KIND_TAKE:
@@ -229,133 +223,124 @@ static void encode_fields(const struct op *op, msgpack_packer *packer)
     case OP_KIND_RENEW_ALL:
     case OP_KIND_RELEASE_ALL:
     case OP_KIND_PURGE:
-        encode_caller_fields(op, packer);
+        encode_caller_fields(op, out);
         return;
     case OP_KIND_OPEN_ORIGIN:
-        mp_pack_u64(packer, op->node_id);
-        mp_pack_u64(packer, op->nonce);
+        mp_write_u64(out, op->node_id);
+        mp_write_u64(out, op->nonce);
         return;
     case OP_KIND_SETTLE:
-        mp_pack_u64(packer, op->target_origin);
-        mp_pack_u64(packer, op->target_sequence);
+        mp_write_u64(out, op->target_origin);
+        mp_write_u64(out, op->target_sequence);
         return;
     case OP_KIND_BIRTH:
-        encode_identity(op, packer);
-        encode_settings(&op->settings, packer);
+        encode_identity(op, out);
+        encode_settings(&op->settings, out);
         return;
     case OP_KIND_CONFIGURE:
-        encode_settings(&op->settings, packer);
+        encode_settings(&op->settings, out);
         return;
     case OP_KIND_RESTORE:
     case OP_KIND_RECOVER:
-        encode_identity(op, packer);
+        encode_identity(op, out);
         return;
     }
     CHECK(false);
 }
 
-static void encode_caller_fields(const struct op *op, msgpack_packer *packer)
+static void encode_caller_fields(const struct op *op, struct buf *out)
 {
-    mp_pack_bin(packer, op->ns);
+    mp_write_bin(out, op->ns);
     if (op->kind == OP_KIND_PURGE) {
         return;
     }
-    mp_pack_bin(packer, op->owner);
+    mp_write_bin(out, op->owner);
     if (op->kind == OP_KIND_RELEASE_ALL) {
         return;
     }
     if (op->kind != OP_KIND_RELEASE) {
-        mp_pack_u64(packer, op->ttl_ms);
+        mp_write_u64(out, op->ttl_ms);
     }
     if (op->kind == OP_KIND_TAKE) {
-        mp_pack_bin(packer, op->keys[0].key);
-        mp_pack_optional_bin(packer, op->keys[0].meta);
-        mp_pack_optional_bin(packer, op->keys[0].identity);
+        mp_write_bin(out, op->keys[0].key);
+        mp_write_optional_bin(out, op->keys[0].meta);
+        mp_write_optional_bin(out, op->keys[0].identity);
     } else if (op->kind == OP_KIND_HEARTBEAT) {
-        mp_pack_bin(packer, op->keys[0].key);
-        mp_pack_optional_u64(packer, op->keys[0].has_if_token, op->keys[0].if_token);
+        mp_write_bin(out, op->keys[0].key);
+        mp_write_optional_u64(out, op->keys[0].has_if_token, op->keys[0].if_token);
     } else if (op->kind == OP_KIND_RENEW_ALL) {
-        mp_pack_optional_u64(packer, op->has_set_version, op->set_version);
+        mp_write_optional_u64(out, op->has_set_version, op->set_version);
     } else {
         if (op->kind == OP_KIND_CLAIM) {
-            mp_pack_bool(packer, op->destroy);
-            mp_pack_optional_u64(packer, op->adopt, op->grace_ms);
+            mp_write_bool(out, op->destroy);
+            mp_write_optional_u64(out, op->adopt, op->grace_ms);
         } else if (op->kind == OP_KIND_RENEW) {
-            mp_pack_bool(packer, op->reestablish);
+            mp_write_bool(out, op->reestablish);
         }
-        encode_items(op, packer);
+        encode_items(op, out);
     }
 }
 
-static void encode_items(const struct op *op, msgpack_packer *packer)
+static void encode_items(const struct op *op, struct buf *out)
 {
     bool release = op->kind == OP_KIND_RELEASE;
-    mp_pack_array(packer, op->key_count);
+    mp_write_array(out, op->key_count);
     for (uint32_t i = 0; i < op->key_count; i++) {
         const struct key_item *item = &op->keys[i];
-        mp_pack_array(packer, release ? FIELDS_OF_RELEASE_ITEM : FIELDS_OF_ITEM);
-        mp_pack_bin(packer, item->key);
-        mp_pack_optional_u64(packer, item->has_if_token, item->if_token);
+        mp_write_array(out, release ? FIELDS_OF_RELEASE_ITEM : FIELDS_OF_ITEM);
+        mp_write_bin(out, item->key);
+        mp_write_optional_u64(out, item->has_if_token, item->if_token);
         if (!release) {
-            mp_pack_optional_bin(packer, item->meta);
-            mp_pack_optional_bin(packer, item->identity);
+            mp_write_optional_bin(out, item->meta);
+            mp_write_optional_bin(out, item->identity);
         }
     }
 }
 
-static void encode_identity(const struct op *op, msgpack_packer *packer)
+static void encode_identity(const struct op *op, struct buf *out)
 {
-    mp_pack_bin(packer, slice_from(op->identity.id, CLUSTER_ID_LEN));
-    mp_pack_u64(packer, op->identity.generation);
-    mp_pack_u64(packer, op->identity.generation_random);
-    mp_pack_u64(packer, op->token_floor);
+    mp_write_bin(out, slice_from(op->identity.id, CLUSTER_ID_LEN));
+    mp_write_u64(out, op->identity.generation);
+    mp_write_u64(out, op->identity.generation_random);
+    mp_write_u64(out, op->token_floor);
 }
 
-static void encode_settings(const struct settings *settings, msgpack_packer *packer)
+static void encode_settings(const struct settings *settings, struct buf *out)
 {
-    mp_pack_array(packer, SETTINGS_COUNT);
-    mp_pack_u64(packer, settings->leases_max);
-    mp_pack_u64(packer, settings->leases_per_namespace_max);
-    mp_pack_u64(packer, settings->tombstones_max);
-    mp_pack_u64(packer, settings->tombstone_retention_ms);
-    mp_pack_u64(packer, settings->departures_max);
-    mp_pack_u64(packer, settings->origins_max);
-    mp_pack_u64(packer, settings->origin_retention_ms);
-    mp_pack_u64(packer, settings->removal_slice);
-    mp_pack_u64(packer, settings->voters_wanted);
+    mp_write_array(out, SETTINGS_COUNT);
+    mp_write_u64(out, settings->leases_max);
+    mp_write_u64(out, settings->leases_per_namespace_max);
+    mp_write_u64(out, settings->tombstones_max);
+    mp_write_u64(out, settings->tombstone_retention_ms);
+    mp_write_u64(out, settings->departures_max);
+    mp_write_u64(out, settings->origins_max);
+    mp_write_u64(out, settings->origin_retention_ms);
+    mp_write_u64(out, settings->removal_slice);
+    mp_write_u64(out, settings->voters_wanted);
 }
 
 /* One command, without its pointer to the keys and without the rules: commands_finish adds both
  * once the array of keys has stopped moving. */
-static enum status decode_one(struct command_decoder *decoder, struct slice bytes,
+static enum status decode_one(struct command_decoder *decoder, struct mp_reader *reader,
                               struct command *out_command)
 {
-    static const struct mp_scan_limits limits = {
-        .depth = COMMAND_DEPTH_MAX,
-        .items = COMMAND_ITEMS_MAX,
-        .len = MESSAGE_LEN_MAX,
-    };
-    msgpack_object object;
-    if (!mp_open(bytes, &limits, &decoder->zone, &object)) {
-        return STATUS_MALFORMED;
-    }
     *out_command = (struct command){0};
-    struct mp_fields fields = mp_fields_of(&object);
-    uint64_t kind = mp_read_u64_within(&fields, OP_KIND_TAKE, OP_KIND_RECOVER);
-    if (fields.failed) {
+    uint32_t count = mp_read_array(reader);
+    uint64_t kind = mp_read_u64_within(reader, OP_KIND_TAKE, OP_KIND_RECOVER);
+    out_command->op.kind = (enum op_kind)kind;
+    if (reader->failed || count != fields_in_all(out_command->op.kind)) {
         return STATUS_MALFORMED;
     }
-    out_command->op.kind = (enum op_kind)kind;
     if (op_kind_numbered(out_command->op.kind)) {
-        out_command->origin = mp_read_u64_within(&fields, 1, UINT64_MAX);
-        out_command->sequence = mp_read_u64_within(&fields, 1, UINT64_MAX);
-        out_command->confirmed = mp_read_u64_within(&fields, 0, out_command->sequence - 1);
+        out_command->origin = mp_read_u64_within(reader, 1, UINT64_MAX);
+        out_command->sequence = mp_read_u64_within(reader, 1, UINT64_MAX);
+        out_command->confirmed = mp_read_u64_within(reader, 0, out_command->sequence - 1);
     }
-    decode_fields(decoder, &fields, &out_command->op);
-    return mp_fields_done(&fields) ? STATUS_OK : STATUS_MALFORMED;
+    decode_fields(decoder, reader, &out_command->op);
+    return reader->failed ? STATUS_MALFORMED : STATUS_OK;
 }
 
-static void decode_fields(struct command_decoder *decoder, struct mp_fields *fields,
+static void decode_fields(struct command_decoder *decoder, struct mp_reader *reader,
                           struct op *out_op)
 {
     switch (out_op->kind) {
@@ -367,129 +352,131 @@ static void decode_fields(struct command_decoder *decoder, struct mp_fields *fie
     case OP_KIND_RENEW_ALL:
     case OP_KIND_RELEASE_ALL:
     case OP_KIND_PURGE:
-        decode_caller_fields(decoder, fields, out_op);
+        decode_caller_fields(decoder, reader, out_op);
         return;
     case OP_KIND_OPEN_ORIGIN:
-        out_op->node_id = mp_read_u64(fields);
-        out_op->nonce = mp_read_u64(fields);
+        out_op->node_id = mp_read_u64(reader);
+        out_op->nonce = mp_read_u64(reader);
         return;
     case OP_KIND_SETTLE:
-        out_op->target_origin = mp_read_u64(fields);
-        out_op->target_sequence = mp_read_u64(fields);
+        out_op->target_origin = mp_read_u64(reader);
+        out_op->target_sequence = mp_read_u64(reader);
         return;
     case OP_KIND_BIRTH:
-        decode_identity(fields, out_op);
-        decode_settings(fields, &out_op->settings);
+        decode_identity(reader, out_op);
+        decode_settings(reader, &out_op->settings);
         return;
     case OP_KIND_CONFIGURE:
-        decode_settings(fields, &out_op->settings);
+        decode_settings(reader, &out_op->settings);
         return;
     case OP_KIND_RESTORE:
     case OP_KIND_RECOVER:
-        decode_identity(fields, out_op);
+        decode_identity(reader, out_op);
         return;
     }
     CHECK(false);
 }
 
-static void decode_caller_fields(struct command_decoder *decoder, struct mp_fields *fields,
+static void decode_caller_fields(struct command_decoder *decoder, struct mp_reader *reader,
                                  struct op *out_op)
 {
-    out_op->ns = mp_read_bin(fields);
+    out_op->ns = mp_read_bin(reader);
     if (out_op->kind == OP_KIND_PURGE) {
         return;
     }
-    out_op->owner = mp_read_bin(fields);
+    out_op->owner = mp_read_bin(reader);
     if (out_op->kind == OP_KIND_RELEASE_ALL) {
         return;
     }
     if (out_op->kind != OP_KIND_RELEASE) {
-        out_op->ttl_ms = mp_read_u64(fields);
+        out_op->ttl_ms = mp_read_u64(reader);
     }
     if (out_op->kind == OP_KIND_TAKE) {
-        struct key_item *item = item_add(decoder);
-        item->key = mp_read_bin(fields);
-        item->meta = mp_read_optional_bin(fields);
-        item->identity = mp_read_optional_bin(fields);
+        struct key_item *item = items_add(decoder, 1);
+        *item = (struct key_item){.key = mp_read_bin(reader)};
+        item->meta = mp_read_optional_bin(reader);
+        item->identity = mp_read_optional_bin(reader);
         out_op->key_count = 1;
     } else if (out_op->kind == OP_KIND_HEARTBEAT) {
-        struct key_item *item = item_add(decoder);
-        item->key = mp_read_bin(fields);
-        item->if_token = mp_read_optional_u64(fields, &item->has_if_token);
+        struct key_item *item = items_add(decoder, 1);
+        *item = (struct key_item){.key = mp_read_bin(reader)};
+        item->if_token = mp_read_optional_u64(reader, &item->has_if_token);
         out_op->key_count = 1;
     } else if (out_op->kind == OP_KIND_RENEW_ALL) {
-        out_op->set_version = mp_read_optional_u64(fields, &out_op->has_set_version);
+        out_op->set_version = mp_read_optional_u64(reader, &out_op->has_set_version);
     } else {
         if (out_op->kind == OP_KIND_CLAIM) {
-            out_op->destroy = mp_read_bool(fields);
-            out_op->grace_ms = mp_read_optional_u64(fields, &out_op->adopt);
+            out_op->destroy = mp_read_bool(reader);
+            out_op->grace_ms = mp_read_optional_u64(reader, &out_op->adopt);
         } else if (out_op->kind == OP_KIND_RENEW) {
-            out_op->reestablish = mp_read_bool(fields);
+            out_op->reestablish = mp_read_bool(reader);
         }
-        decode_items(decoder, fields, out_op);
+        decode_items(decoder, reader, out_op);
     }
 }
 
-static void decode_items(struct command_decoder *decoder, struct mp_fields *fields,
+static void decode_items(struct command_decoder *decoder, struct mp_reader *reader,
                          struct op *out_op)
 {
-    struct mp_fields list = mp_fields_of(mp_read_any(fields));
-    out_op->key_count = list.left;
-    while (!list.failed && list.left > 0) {
-        struct mp_fields of_item = mp_fields_of(mp_read_any(&list));
-        struct key_item *item = item_add(decoder);
-        item->key = mp_read_bin(&of_item);
-        item->if_token = mp_read_optional_u64(&of_item, &item->has_if_token);
-        if (out_op->kind != OP_KIND_RELEASE) {
-            item->meta = mp_read_optional_bin(&of_item);
-            item->identity = mp_read_optional_bin(&of_item);
-        }
-        list.failed = list.failed || !mp_fields_done(&of_item);
+    bool release = out_op->kind == OP_KIND_RELEASE;
+    uint32_t count = mp_read_array(reader);
+    if (count > KEYS_MAX) {
+        mp_fail(reader);
+        return;
     }
-    fields->failed = fields->failed || list.failed;
+    struct key_item *item = items_add(decoder, count);
+    struct key_item *end = item + count;
+    for (; item < end; item++) {
+        mp_read_array_of(reader, release ? FIELDS_OF_RELEASE_ITEM : FIELDS_OF_ITEM);
+        item->key = mp_read_bin(reader);
+        item->if_token = mp_read_optional_u64(reader, &item->has_if_token);
+        item->meta = release ? slice_from(NULL, 0) : mp_read_optional_bin(reader);
+        item->identity = release ? slice_from(NULL, 0) : mp_read_optional_bin(reader);
+    }
+    out_op->key_count = count;
 }
 
-static void decode_identity(struct mp_fields *fields, struct op *out_op)
+static void decode_identity(struct mp_reader *reader, struct op *out_op)
 {
-    struct slice id = mp_read_bin(fields);
+    struct slice id = mp_read_bin(reader);
     if (id.len == CLUSTER_ID_LEN) {
         memcpy(out_op->identity.id, id.base, CLUSTER_ID_LEN);
     } else {
-        fields->failed = true;
+        mp_fail(reader);
     }
-    out_op->identity.generation = mp_read_u64(fields);
-    out_op->identity.generation_random = mp_read_u64(fields);
-    out_op->token_floor = mp_read_u64(fields);
+    out_op->identity.generation = mp_read_u64(reader);
+    out_op->identity.generation_random = mp_read_u64(reader);
+    out_op->token_floor = mp_read_u64(reader);
 }
 
-static void decode_settings(struct mp_fields *fields, struct settings *out_settings)
+static void decode_settings(struct mp_reader *reader, struct settings *out_settings)
 {
-    struct mp_fields list = mp_fields_of(mp_read_any(fields));
-    out_settings->leases_max = mp_read_u64(&list);
-    out_settings->leases_per_namespace_max = mp_read_u64(&list);
-    out_settings->tombstones_max = mp_read_u64(&list);
-    out_settings->tombstone_retention_ms = mp_read_u64(&list);
-    out_settings->departures_max = mp_read_u64(&list);
-    out_settings->origins_max = mp_read_u64(&list);
-    out_settings->origin_retention_ms = mp_read_u64(&list);
-    out_settings->removal_slice = mp_read_u64(&list);
-    out_settings->voters_wanted = mp_read_u64(&list);
-    fields->failed = fields->failed || !mp_fields_done(&list);
+    mp_read_array_of(reader, SETTINGS_COUNT);
+    out_settings->leases_max = mp_read_u64(reader);
+    out_settings->leases_per_namespace_max = mp_read_u64(reader);
+    out_settings->tombstones_max = mp_read_u64(reader);
+    out_settings->tombstone_retention_ms = mp_read_u64(reader);
+    out_settings->departures_max = mp_read_u64(reader);
+    out_settings->origins_max = mp_read_u64(reader);
+    out_settings->origin_retention_ms = mp_read_u64(reader);
+    out_settings->removal_slice = mp_read_u64(reader);
+    out_settings->voters_wanted = mp_read_u64(reader);
 }
 
-/* One more key, zeroed. The scan has bounded how many there can be. */
-static struct key_item *item_add(struct command_decoder *decoder)
+/* So many more keys, to be filled in whole. There are bytes for each of them. */
+static struct key_item *items_add(struct command_decoder *decoder, size_t count)
 {
-    if (decoder->item_count == decoder->item_cap) {
-        size_t cap = decoder->item_cap == 0 ? 64 : decoder->item_cap * 2;
+    size_t needed = decoder->item_count + count;
+    if (needed > decoder->item_cap) {
+        size_t cap = max_u64(needed, max_u64(ITEM_CAP_FIRST, decoder->item_cap * 2));
         struct key_item *items = realloc(decoder->items, cap * sizeof *items);
         CHECK(items != NULL);
         decoder->items = items;
         decoder->item_cap = cap;
     }
-    struct key_item *item = &decoder->items[decoder->item_count++];
-    *item = (struct key_item){0};
-    return item;
+    struct key_item *first = decoder->items + decoder->item_count;
+    decoder->item_count = needed;
+    return first;
 }
 
 /* Hand out the keys in the order in which they were laid out, and apply the rules. */
@@ -516,11 +503,6 @@ static enum status commands_finish(struct command_decoder *decoder, struct comma
 static enum status decode_commands(struct command_decoder *decoder, struct slice body,
                                    uint32_t count)
 {
-    static const struct mp_scan_limits limits = {
-        .depth = COMMAND_DEPTH_MAX,
-        .items = COMMAND_ITEMS_MAX,
-        .len = ENTRY_LEN_MAX,
-    };
     decoder->item_count = 0;
     if (count > body.len) {
         return STATUS_MALFORMED;
@@ -531,20 +513,15 @@ static enum status decode_commands(struct command_decoder *decoder, struct slice
         decoder->commands = commands;
         decoder->command_cap = count;
     }
+    struct mp_reader reader = mp_reader_of(body);
     for (uint32_t i = 0; i < count; i++) {
-        size_t len = 0;
-        if (mp_scan(body, &limits, &len) != MP_SCAN_WHOLE) {
-            return STATUS_MALFORMED;
-        }
-        enum status st =
-            decode_one(decoder, slice_from(body.base, len), &decoder->commands[i]);
+        enum status st = decode_one(decoder, &reader, &decoder->commands[i]);
         if (st != STATUS_OK) {
             return st;
         }
-        body = slice_from(body.base + len, body.len - len);
     }
-    return body.len > 0 ? STATUS_MALFORMED
-                        : commands_finish(decoder, decoder->commands, count);
+    return mp_done(&reader) ? commands_finish(decoder, decoder->commands, count)
+                            : STATUS_MALFORMED;
 }
 
 static uint16_t load_u16(const uint8_t *at)

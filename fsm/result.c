@@ -26,10 +26,9 @@
 
 #include "fsm/mp_codec.h"
 
-#define ZONE_CHUNK_LEN 8192u
-#define RESULT_DEPTH_MAX 4u /* result, outcomes, outcome, holder */
-#define ITEMS_OF_OUTCOME 10u
-#define RESULT_ITEMS_MAX (16u + ITEMS_OF_OUTCOME * KEYS_MAX)
+#define HEAD_FIELDS 5u /* status kind index place clock */
+#define HOLDER_FIELDS 4u
+#define DEPARTURE_FIELDS 3u
 
 /* Encoded lengths, for result_len_max: a u64 has at most 9 bytes, an array header 5, a bin header
  * of what we store 3. */
@@ -55,7 +54,6 @@ static const enum status wire_statuses[] = {
 #define WIRE_STATUS_COUNT (sizeof wire_statuses / sizeof wire_statuses[0])
 
 struct result_decoder {
-    msgpack_zone zone;
     struct outcome *outcomes; /* owned */
     size_t outcome_cap;
     struct departure *departures; /* owned */
@@ -63,33 +61,32 @@ struct result_decoder {
 };
 
 static size_t wire_status_of(enum status status);
-static size_t body_field_count(enum op_kind kind);
-static void encode_body(const struct result *result, msgpack_packer *packer);
-static void encode_outcome(const struct outcome *outcome, msgpack_packer *packer);
-static void encode_holder(const struct holder *holder, msgpack_packer *packer);
-static void encode_renew_all(const struct result *result, msgpack_packer *packer);
-static void decode_body(struct result_decoder *decoder, struct mp_fields *fields,
+static uint32_t body_field_count(enum op_kind kind);
+static void encode_body(const struct result *result, struct buf *out);
+static void encode_outcome(const struct outcome *outcome, struct buf *out);
+static void encode_holder(const struct holder *holder, struct buf *out);
+static void encode_renew_all(const struct result *result, struct buf *out);
+static void decode_body(struct result_decoder *decoder, struct mp_reader *reader,
                         struct result *out_result);
-static void decode_outcomes(struct result_decoder *decoder, struct mp_fields *fields,
+static void decode_outcomes(struct result_decoder *decoder, struct mp_reader *reader,
                             struct result *out_result);
-static void decode_outcome(struct mp_fields *fields, struct outcome *out_outcome);
-static void decode_holder(struct mp_fields *fields, struct holder *out_holder);
-static void decode_renew_all(struct result_decoder *decoder, struct mp_fields *fields,
+static uint32_t outcome_field_count(enum outcome_kind kind);
+static void decode_outcome(struct mp_reader *reader, struct outcome *out_outcome);
+static void decode_holder(struct mp_reader *reader, struct holder *out_holder);
+static void decode_renew_all(struct result_decoder *decoder, struct mp_reader *reader,
                              struct result *out_result);
 
 void result_encode(const struct result *result, struct buf *out)
 {
     bool fine = result->status == STATUS_OK;
-    msgpack_packer packer;
-    mp_packer_init(&packer, out);
-    mp_pack_array(&packer, 5 + (fine ? body_field_count(result->kind) : 0));
-    mp_pack_u64(&packer, wire_status_of(result->status));
-    mp_pack_u64(&packer, (uint64_t)result->kind);
-    mp_pack_u64(&packer, result->position.index);
-    mp_pack_u64(&packer, result->position.place);
-    mp_pack_u64(&packer, result->clock_ms);
+    mp_write_array(out, HEAD_FIELDS + (fine ? body_field_count(result->kind) : 0));
+    mp_write_u64(out, wire_status_of(result->status));
+    mp_write_u64(out, (uint64_t)result->kind);
+    mp_write_u64(out, result->position.index);
+    mp_write_u64(out, result->position.place);
+    mp_write_u64(out, result->clock_ms);
     if (fine) {
-        encode_body(result, &packer);
+        encode_body(result, out);
     }
 }
 
@@ -97,7 +94,6 @@ struct result_decoder *result_decoder_create(void)
 {
     struct result_decoder *decoder = calloc(1, sizeof *decoder);
     CHECK(decoder != NULL);
-    CHECK(msgpack_zone_init(&decoder->zone, ZONE_CHUNK_LEN));
     return decoder;
 }
 
@@ -106,7 +102,6 @@ void result_decoder_destroy(struct result_decoder *decoder)
     if (decoder == NULL) {
         return;
     }
-    msgpack_zone_destroy(&decoder->zone);
     free(decoder->outcomes);
     free(decoder->departures);
     free(decoder);
@@ -115,31 +110,23 @@ void result_decoder_destroy(struct result_decoder *decoder)
 enum status result_decode(struct result_decoder *decoder, struct slice bytes,
                           struct result *out_result)
 {
-    static const struct mp_scan_limits limits = {
-        .depth = RESULT_DEPTH_MAX,
-        .items = RESULT_ITEMS_MAX,
-        .len = MESSAGE_LEN_MAX,
-    };
-    msgpack_object object;
-    if (!mp_open(bytes, &limits, &decoder->zone, &object)) {
-        return STATUS_MALFORMED;
-    }
-    struct mp_fields fields = mp_fields_of(&object);
+    struct mp_reader reader = mp_reader_of(bytes);
     struct result result = {0};
-    uint64_t status = mp_read_u64_within(&fields, 0, WIRE_STATUS_COUNT - 1);
-    uint64_t kind = mp_read_u64_within(&fields, OP_KIND_TAKE, OP_KIND_RECOVER);
-    result.position.index = mp_read_u64(&fields);
-    result.position.place = (uint32_t)mp_read_u64_within(&fields, 0, UINT32_MAX);
-    result.clock_ms = mp_read_u64(&fields);
-    if (fields.failed) {
+    uint32_t count = mp_read_array(&reader);
+    uint64_t status = mp_read_u64_within(&reader, 0, WIRE_STATUS_COUNT - 1);
+    result.status = wire_statuses[status];
+    result.kind = (enum op_kind)mp_read_u64_within(&reader, OP_KIND_TAKE, OP_KIND_RECOVER);
+    result.position.index = mp_read_u64(&reader);
+    result.position.place = (uint32_t)mp_read_u64_within(&reader, 0, UINT32_MAX);
+    result.clock_ms = mp_read_u64(&reader);
+    bool fine = result.status == STATUS_OK;
+    if (reader.failed || count != HEAD_FIELDS + (fine ? body_field_count(result.kind) : 0)) {
         return STATUS_MALFORMED;
     }
-    result.status = wire_statuses[status];
-    result.kind = (enum op_kind)kind;
-    if (result.status == STATUS_OK) {
-        decode_body(decoder, &fields, &result);
+    if (fine) {
+        decode_body(decoder, &reader, &result);
     }
-    if (!mp_fields_done(&fields)) {
+    if (!mp_done(&reader)) {
         return STATUS_MALFORMED;
     }
     *out_result = result;
@@ -232,7 +219,7 @@ static size_t wire_status_of(enum status status)
     return wire;
 }
 
-static size_t body_field_count(enum op_kind kind)
+static uint32_t body_field_count(enum op_kind kind)
 {
     static const uint8_t counts[] = {
         [OP_KIND_TAKE] = 1,        [OP_KIND_CLAIM] = 1,   [OP_KIND_RENEW] = 1,
@@ -245,7 +232,7 @@ static size_t body_field_count(enum op_kind kind)
     return counts[kind];
 }
 
-static void encode_body(const struct result *result, msgpack_packer *packer)
+static void encode_body(const struct result *result, struct buf *out)
 {
     switch (result->kind) {
     case OP_KIND_TAKE:
@@ -253,24 +240,24 @@ static void encode_body(const struct result *result, msgpack_packer *packer)
     case OP_KIND_RENEW:
     case OP_KIND_HEARTBEAT:
     case OP_KIND_RELEASE:
-        mp_pack_array(packer, result->outcome_count);
+        mp_write_array(out, result->outcome_count);
         for (uint32_t i = 0; i < result->outcome_count; i++) {
-            encode_outcome(&result->outcomes[i], packer);
+            encode_outcome(&result->outcomes[i], out);
         }
         return;
     case OP_KIND_RENEW_ALL:
-        encode_renew_all(result, packer);
+        encode_renew_all(result, out);
         return;
     case OP_KIND_RELEASE_ALL:
     case OP_KIND_PURGE:
-        mp_pack_u64(packer, result->count);
+        mp_write_u64(out, result->count);
         return;
     case OP_KIND_OPEN_ORIGIN:
-        mp_pack_u64(packer, result->origin);
+        mp_write_u64(out, result->origin);
         return;
     case OP_KIND_SETTLE:
-        mp_pack_bool(packer, result->settled_applied);
-        mp_pack_bool(packer, result->settled_ended);
+        mp_write_bool(out, result->settled_applied);
+        mp_write_bool(out, result->settled_ended);
         return;
     case OP_KIND_BIRTH:
     case OP_KIND_CONFIGURE:
@@ -281,23 +268,36 @@ static void encode_body(const struct result *result, msgpack_packer *packer)
     CHECK(false);
 }
 
-static void encode_outcome(const struct outcome *outcome, msgpack_packer *packer)
+static uint32_t outcome_field_count(enum outcome_kind kind)
 {
+    static const uint8_t counts[] = {
+        [OUTCOME_KIND_GRANTED] = 5,     [OUTCOME_KIND_HELD] = 2,
+        [OUTCOME_KIND_TEARDOWN] = 2,    [OUTCOME_KIND_GRACE] = 2,
+        [OUTCOME_KIND_RENEWED] = 3,     [OUTCOME_KIND_LAPSED] = 1,
+        [OUTCOME_KIND_LOST] = 2,        [OUTCOME_KIND_REESTABLISHED] = 3,
+        [OUTCOME_KIND_RELEASED] = 1,    [OUTCOME_KIND_NOT_OWNER] = 2,
+        [OUTCOME_KIND_STALE] = 2,       [OUTCOME_KIND_MISMATCH] = 2,
+        [OUTCOME_KIND_UNAVAILABLE] = 2, [OUTCOME_KIND_UNKNOWN] = 1,
+    };
+    CHECK((size_t)kind < sizeof counts && counts[kind] > 0);
+    return counts[kind];
+}
+
+static void encode_outcome(const struct outcome *outcome, struct buf *out)
+{
+    mp_write_array(out, outcome_field_count(outcome->kind));
+    mp_write_u64(out, (uint64_t)outcome->kind);
     switch (outcome->kind) {
     case OUTCOME_KIND_GRANTED:
-        mp_pack_array(packer, 5);
-        mp_pack_u64(packer, (uint64_t)outcome->kind);
-        mp_pack_u64(packer, outcome->token);
-        mp_pack_u64(packer, outcome->expiry_ms);
-        mp_pack_bool(packer, outcome->held_before);
-        encode_holder(&outcome->holder, packer);
+        mp_write_u64(out, outcome->token);
+        mp_write_u64(out, outcome->expiry_ms);
+        mp_write_bool(out, outcome->held_before);
+        encode_holder(&outcome->holder, out);
         return;
     case OUTCOME_KIND_RENEWED:
     case OUTCOME_KIND_REESTABLISHED:
-        mp_pack_array(packer, 3);
-        mp_pack_u64(packer, (uint64_t)outcome->kind);
-        mp_pack_u64(packer, outcome->token);
-        mp_pack_u64(packer, outcome->expiry_ms);
+        mp_write_u64(out, outcome->token);
+        mp_write_u64(out, outcome->expiry_ms);
         return;
     case OUTCOME_KIND_HELD:
     case OUTCOME_KIND_TEARDOWN:
@@ -305,60 +305,52 @@ static void encode_outcome(const struct outcome *outcome, msgpack_packer *packer
     case OUTCOME_KIND_NOT_OWNER:
     case OUTCOME_KIND_STALE:
     case OUTCOME_KIND_MISMATCH:
-        mp_pack_array(packer, 2);
-        mp_pack_u64(packer, (uint64_t)outcome->kind);
-        encode_holder(&outcome->holder, packer);
+        encode_holder(&outcome->holder, out);
         return;
     case OUTCOME_KIND_GRACE:
-        mp_pack_array(packer, 2);
-        mp_pack_u64(packer, (uint64_t)outcome->kind);
-        mp_pack_u64(packer, outcome->grace_ms_left);
+        mp_write_u64(out, outcome->grace_ms_left);
         return;
     case OUTCOME_KIND_UNAVAILABLE:
-        mp_pack_array(packer, 2);
-        mp_pack_u64(packer, (uint64_t)outcome->kind);
-        mp_pack_u64(packer, (uint64_t)outcome->limit);
+        mp_write_u64(out, (uint64_t)outcome->limit);
         return;
     case OUTCOME_KIND_LAPSED:
     case OUTCOME_KIND_RELEASED:
     case OUTCOME_KIND_UNKNOWN:
-        mp_pack_array(packer, 1);
-        mp_pack_u64(packer, (uint64_t)outcome->kind);
         return;
     }
     CHECK(false);
 }
 
-static void encode_holder(const struct holder *holder, msgpack_packer *packer)
+static void encode_holder(const struct holder *holder, struct buf *out)
 {
     if (holder->owner.base == NULL) {
-        (void)msgpack_pack_nil(packer);
+        mp_write_nil(out);
         return;
     }
     CHECK(holder->owner.len > 0 && holder->owner.len <= OWNER_LEN_MAX);
-    mp_pack_array(packer, 4);
-    mp_pack_bin(packer, holder->owner);
-    mp_pack_u64(packer, (uint64_t)holder->state);
-    mp_pack_u64(packer, holder->token);
-    mp_pack_u64(packer, holder->ms_left);
+    mp_write_array(out, HOLDER_FIELDS);
+    mp_write_bin(out, holder->owner);
+    mp_write_u64(out, (uint64_t)holder->state);
+    mp_write_u64(out, holder->token);
+    mp_write_u64(out, holder->ms_left);
 }
 
-static void encode_renew_all(const struct result *result, msgpack_packer *packer)
+static void encode_renew_all(const struct result *result, struct buf *out)
 {
     CHECK(result->departure_count <= DEPARTURES_MAX_MAX);
-    mp_pack_u64(packer, result->count);
-    mp_pack_u64(packer, result->set_version);
-    mp_pack_bool(packer, result->list_again);
-    mp_pack_array(packer, result->departure_count);
+    mp_write_u64(out, result->count);
+    mp_write_u64(out, result->set_version);
+    mp_write_bool(out, result->list_again);
+    mp_write_array(out, result->departure_count);
     for (uint32_t i = 0; i < result->departure_count; i++) {
-        mp_pack_array(packer, 3);
-        mp_pack_bin(packer, result->departures[i].key);
-        mp_pack_u64(packer, result->departures[i].token);
-        mp_pack_u64(packer, (uint64_t)result->departures[i].reason);
+        mp_write_array(out, DEPARTURE_FIELDS);
+        mp_write_bin(out, result->departures[i].key);
+        mp_write_u64(out, result->departures[i].token);
+        mp_write_u64(out, (uint64_t)result->departures[i].reason);
     }
 }
 
-static void decode_body(struct result_decoder *decoder, struct mp_fields *fields,
+static void decode_body(struct result_decoder *decoder, struct mp_reader *reader,
                         struct result *out_result)
 {
     switch (out_result->kind) {
@@ -367,21 +359,21 @@ static void decode_body(struct result_decoder *decoder, struct mp_fields *fields
     case OP_KIND_RENEW:
     case OP_KIND_HEARTBEAT:
     case OP_KIND_RELEASE:
-        decode_outcomes(decoder, fields, out_result);
+        decode_outcomes(decoder, reader, out_result);
         return;
     case OP_KIND_RENEW_ALL:
-        decode_renew_all(decoder, fields, out_result);
+        decode_renew_all(decoder, reader, out_result);
         return;
     case OP_KIND_RELEASE_ALL:
     case OP_KIND_PURGE:
-        out_result->count = mp_read_u64(fields);
+        out_result->count = mp_read_u64(reader);
         return;
     case OP_KIND_OPEN_ORIGIN:
-        out_result->origin = mp_read_u64(fields);
+        out_result->origin = mp_read_u64(reader);
         return;
     case OP_KIND_SETTLE:
-        out_result->settled_applied = mp_read_bool(fields);
-        out_result->settled_ended = mp_read_bool(fields);
+        out_result->settled_applied = mp_read_bool(reader);
+        out_result->settled_ended = mp_read_bool(reader);
         return;
     case OP_KIND_BIRTH:
     case OP_KIND_CONFIGURE:
@@ -392,48 +384,48 @@ static void decode_body(struct result_decoder *decoder, struct mp_fields *fields
     CHECK(false);
 }
 
-static void decode_outcomes(struct result_decoder *decoder, struct mp_fields *fields,
+static void decode_outcomes(struct result_decoder *decoder, struct mp_reader *reader,
                             struct result *out_result)
 {
-    struct mp_fields list = mp_fields_of(mp_read_any(fields));
-    if (list.failed || list.left > KEYS_MAX) {
-        fields->failed = true;
+    uint32_t count = mp_read_array(reader);
+    if (count > KEYS_MAX) {
+        mp_fail(reader);
         return;
     }
-    if (list.left > decoder->outcome_cap) {
-        struct outcome *outcomes = realloc(decoder->outcomes, list.left * sizeof *outcomes);
+    if (count > decoder->outcome_cap) {
+        struct outcome *outcomes = realloc(decoder->outcomes, count * sizeof *outcomes);
         CHECK(outcomes != NULL);
         decoder->outcomes = outcomes;
-        decoder->outcome_cap = list.left;
+        decoder->outcome_cap = count;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        decode_outcome(reader, &decoder->outcomes[i]);
     }
     out_result->outcomes = decoder->outcomes;
-    out_result->outcome_count = list.left;
-    for (uint32_t i = 0; i < out_result->outcome_count; i++) {
-        struct mp_fields of_outcome = mp_fields_of(mp_read_any(&list));
-        decode_outcome(&of_outcome, &decoder->outcomes[i]);
-        fields->failed = fields->failed || !mp_fields_done(&of_outcome);
-    }
+    out_result->outcome_count = count;
 }
 
-static void decode_outcome(struct mp_fields *fields, struct outcome *out_outcome)
+static void decode_outcome(struct mp_reader *reader, struct outcome *out_outcome)
 {
     *out_outcome = (struct outcome){0};
-    uint64_t kind = mp_read_u64_within(fields, OUTCOME_KIND_GRANTED, OUTCOME_KIND_UNKNOWN);
-    if (fields->failed) {
+    uint32_t count = mp_read_array(reader);
+    out_outcome->kind = (enum outcome_kind)mp_read_u64_within(reader, OUTCOME_KIND_GRANTED,
+                                                              OUTCOME_KIND_UNKNOWN);
+    if (count != outcome_field_count(out_outcome->kind)) {
+        mp_fail(reader);
         return;
     }
-    out_outcome->kind = (enum outcome_kind)kind;
     switch (out_outcome->kind) {
     case OUTCOME_KIND_GRANTED:
-        out_outcome->token = mp_read_u64(fields);
-        out_outcome->expiry_ms = mp_read_u64(fields);
-        out_outcome->held_before = mp_read_bool(fields);
-        decode_holder(fields, &out_outcome->holder);
+        out_outcome->token = mp_read_u64(reader);
+        out_outcome->expiry_ms = mp_read_u64(reader);
+        out_outcome->held_before = mp_read_bool(reader);
+        decode_holder(reader, &out_outcome->holder);
         return;
     case OUTCOME_KIND_RENEWED:
     case OUTCOME_KIND_REESTABLISHED:
-        out_outcome->token = mp_read_u64(fields);
-        out_outcome->expiry_ms = mp_read_u64(fields);
+        out_outcome->token = mp_read_u64(reader);
+        out_outcome->expiry_ms = mp_read_u64(reader);
         return;
     case OUTCOME_KIND_HELD:
     case OUTCOME_KIND_TEARDOWN:
@@ -441,14 +433,14 @@ static void decode_outcome(struct mp_fields *fields, struct outcome *out_outcome
     case OUTCOME_KIND_NOT_OWNER:
     case OUTCOME_KIND_STALE:
     case OUTCOME_KIND_MISMATCH:
-        decode_holder(fields, &out_outcome->holder);
+        decode_holder(reader, &out_outcome->holder);
         return;
     case OUTCOME_KIND_GRACE:
-        out_outcome->grace_ms_left = mp_read_u64(fields);
+        out_outcome->grace_ms_left = mp_read_u64(reader);
         return;
     case OUTCOME_KIND_UNAVAILABLE:
         out_outcome->limit = (enum limit_kind)mp_read_u64_within(
-            fields, LIMIT_KIND_NONE, LIMIT_KIND_LEASES_PER_NAMESPACE);
+            reader, LIMIT_KIND_NONE, LIMIT_KIND_LEASES_PER_NAMESPACE);
         return;
     case OUTCOME_KIND_LAPSED:
     case OUTCOME_KIND_RELEASED:
@@ -457,50 +449,47 @@ static void decode_outcome(struct mp_fields *fields, struct outcome *out_outcome
     }
 }
 
-static void decode_holder(struct mp_fields *fields, struct holder *out_holder)
+static void decode_holder(struct mp_reader *reader, struct holder *out_holder)
 {
-    if (mp_read_nil(fields)) {
+    if (mp_read_lead(reader, MP_LEAD_NIL)) {
         return;
     }
-    struct mp_fields of_holder = mp_fields_of(mp_read_any(fields));
-    out_holder->owner = mp_read_bin(&of_holder);
-    out_holder->state = (enum lease_state)mp_read_u64_within(&of_holder, LEASE_STATE_OWN,
-                                                             LEASE_STATE_DEL);
-    out_holder->token = mp_read_u64(&of_holder);
-    out_holder->ms_left = mp_read_u64(&of_holder);
-    if (!mp_fields_done(&of_holder) || out_holder->owner.len < 1 ||
-        out_holder->owner.len > OWNER_LEN_MAX) {
-        fields->failed = true;
+    mp_read_array_of(reader, HOLDER_FIELDS);
+    out_holder->owner = mp_read_bin(reader);
+    out_holder->state =
+        (enum lease_state)mp_read_u64_within(reader, LEASE_STATE_OWN, LEASE_STATE_DEL);
+    out_holder->token = mp_read_u64(reader);
+    out_holder->ms_left = mp_read_u64(reader);
+    if (out_holder->owner.len < 1 || out_holder->owner.len > OWNER_LEN_MAX) {
+        mp_fail(reader);
     }
 }
 
-static void decode_renew_all(struct result_decoder *decoder, struct mp_fields *fields,
+static void decode_renew_all(struct result_decoder *decoder, struct mp_reader *reader,
                              struct result *out_result)
 {
-    out_result->count = mp_read_u64(fields);
-    out_result->set_version = mp_read_u64(fields);
-    out_result->list_again = mp_read_bool(fields);
-    struct mp_fields list = mp_fields_of(mp_read_any(fields));
-    if (list.failed || list.left > DEPARTURES_MAX_MAX) {
-        fields->failed = true;
+    out_result->count = mp_read_u64(reader);
+    out_result->set_version = mp_read_u64(reader);
+    out_result->list_again = mp_read_bool(reader);
+    uint32_t count = mp_read_array(reader);
+    if (count > DEPARTURES_MAX_MAX) {
+        mp_fail(reader);
         return;
     }
-    if (list.left > decoder->departure_cap) {
-        struct departure *departures =
-            realloc(decoder->departures, list.left * sizeof *departures);
+    if (count > decoder->departure_cap) {
+        struct departure *departures = realloc(decoder->departures, count * sizeof *departures);
         CHECK(departures != NULL);
         decoder->departures = departures;
-        decoder->departure_cap = list.left;
+        decoder->departure_cap = count;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct departure *departure = &decoder->departures[i];
+        mp_read_array_of(reader, DEPARTURE_FIELDS);
+        *departure = (struct departure){.key = mp_read_bin(reader)};
+        departure->token = mp_read_u64(reader);
+        departure->reason = (enum end_reason)mp_read_u64_within(reader, END_REASON_RELEASED,
+                                                                END_REASON_REGRANTED);
     }
     out_result->departures = decoder->departures;
-    out_result->departure_count = list.left;
-    for (uint32_t i = 0; i < out_result->departure_count; i++) {
-        struct mp_fields of_one = mp_fields_of(mp_read_any(&list));
-        struct departure *departure = &decoder->departures[i];
-        *departure = (struct departure){.key = mp_read_bin(&of_one)};
-        departure->token = mp_read_u64(&of_one);
-        departure->reason = (enum end_reason)mp_read_u64_within(&of_one, END_REASON_RELEASED,
-                                                                END_REASON_REGRANTED);
-        fields->failed = fields->failed || !mp_fields_done(&of_one);
-    }
+    out_result->departure_count = count;
 }

@@ -23,7 +23,6 @@ struct numbered {
 struct writer {
     const struct fsm *fsm;
     struct buf *out;
-    msgpack_packer packer;
     struct numbered *spaces; /* owned, sorted by address */
     struct numbered *owners; /* likewise */
     size_t space_count;
@@ -52,7 +51,6 @@ void snapshot_encode(const struct fsm *fsm, struct buf *out)
     size_t start = out->len;
     (void)buf_reserve(out, snapshot_len_estimate(fsm)); /* grow once */
     buf_append_zeros(out, SNAPSHOT_HEADER_LEN);
-    mp_packer_init(&writer.packer, out);
     number_records(&writer);
     write_head(&writer);
     write_spaces(&writer);
@@ -151,23 +149,23 @@ static int compare_addresses(const void *a, const void *b)
 static void write_head(struct writer *writer)
 {
     const struct fsm *fsm = writer->fsm;
-    msgpack_packer *packer = &writer->packer;
-    mp_pack_array(packer, 16);
-    mp_pack_u64(packer, fsm->index);
-    mp_pack_u64(packer, fsm->clock_ms);
-    mp_pack_u64(packer, fsm->token);
-    mp_pack_bool(packer, fsm->born);
-    mp_pack_bin(packer, slice_from(fsm->identity.id, CLUSTER_ID_LEN));
-    mp_pack_u64(packer, fsm->identity.generation);
-    mp_pack_u64(packer, fsm->identity.generation_random);
+    struct buf *out = writer->out;
+    mp_write_array(out, 16);
+    mp_write_u64(out, fsm->index);
+    mp_write_u64(out, fsm->clock_ms);
+    mp_write_u64(out, fsm->token);
+    mp_write_bool(out, fsm->born);
+    mp_write_bin(out, slice_from(fsm->identity.id, CLUSTER_ID_LEN));
+    mp_write_u64(out, fsm->identity.generation);
+    mp_write_u64(out, fsm->identity.generation_random);
     write_settings(writer);
-    mp_pack_u64(packer, fsm->lost_ms);
-    mp_pack_u64(packer, fsm->grace_end_ms);
-    mp_pack_u64(packer, fsm->forgotten_before_ms);
-    mp_pack_u64(packer, fsm->silent_before_ms);
-    mp_pack_u64(packer, fsm->table.forgotten.until_ms);
-    mp_pack_u64(packer, fsm->table.forgotten.token);
-    mp_pack_u64(packer, fsm->owners.forgotten_version);
+    mp_write_u64(out, fsm->lost_ms);
+    mp_write_u64(out, fsm->grace_end_ms);
+    mp_write_u64(out, fsm->forgotten_before_ms);
+    mp_write_u64(out, fsm->silent_before_ms);
+    mp_write_u64(out, fsm->table.forgotten.until_ms);
+    mp_write_u64(out, fsm->table.forgotten.token);
+    mp_write_u64(out, fsm->owners.forgotten_version);
     const uint64_t counts[SNAPSHOT_SECTION_COUNT] = {
         [SNAPSHOT_SECTION_SPACES] = fsm->table.spaces.count,
         [SNAPSHOT_SECTION_OWNERS] = fsm->owners.owner_count,
@@ -178,9 +176,9 @@ static void write_head(struct writer *writer)
         [SNAPSHOT_SECTION_ORIGINS] = fsm->origins.origins.count,
         [SNAPSHOT_SECTION_OUTCOMES] = fsm->origins.outcome_count,
     };
-    mp_pack_array(packer, SNAPSHOT_SECTION_COUNT);
+    mp_write_array(out, SNAPSHOT_SECTION_COUNT);
     for (size_t i = 0; i < SNAPSHOT_SECTION_COUNT; i++) {
-        mp_pack_u64(packer, counts[i]);
+        mp_write_u64(out, counts[i]);
     }
 }
 
@@ -194,27 +192,27 @@ static void write_settings(struct writer *writer)
         settings->origin_retention_ms, settings->removal_slice,
         settings->voters_wanted,
     };
-    mp_pack_array(&writer->packer, SNAPSHOT_SETTINGS_COUNT);
+    mp_write_array(writer->out, SNAPSHOT_SETTINGS_COUNT);
     for (size_t i = 0; i < SNAPSHOT_SETTINGS_COUNT; i++) {
-        mp_pack_u64(&writer->packer, values[i]);
+        mp_write_u64(writer->out, values[i]);
     }
 }
 
 static void write_spaces(struct writer *writer)
 {
-    msgpack_packer *packer = &writer->packer;
+    struct buf *out = writer->out;
     for (struct tree_node *at = tree_first(&writer->fsm->table.spaces); at != NULL;
          at = tree_next(at)) {
         const struct space *space = CONTAINER_OF(at, struct space, node);
-        mp_pack_array(packer, 2);
-        mp_pack_bin(packer, space_name(space));
-        mp_pack_u64(packer, space->purged_ms);
+        mp_write_array(out, 2);
+        mp_write_bin(out, space_name(space));
+        mp_write_u64(out, space->purged_ms);
     }
 }
 
 static void write_owners(struct writer *writer)
 {
-    msgpack_packer *packer = &writer->packer;
+    struct buf *out = writer->out;
     uint64_t space_number = 0;
     for (struct tree_node *at = tree_first(&writer->fsm->table.spaces); at != NULL;
          at = tree_next(at), space_number++) {
@@ -222,28 +220,28 @@ static void write_owners(struct writer *writer)
         for (struct tree_node *node = tree_first(&space->owners); node != NULL;
              node = tree_next(node)) {
             const struct owner *owner = CONTAINER_OF(node, struct owner, node);
-            mp_pack_array(packer, 5);
-            mp_pack_u64(packer, space_number);
-            mp_pack_bin(packer, owner_name(owner));
-            mp_pack_u64(packer, owner->set_version);
-            mp_pack_u64(packer, owner->forgotten_version);
-            mp_pack_optional_u64(packer, expiry_contains(&owner->idle_node), owner->idle_ms);
+            mp_write_array(out, 5);
+            mp_write_u64(out, space_number);
+            mp_write_bin(out, owner_name(owner));
+            mp_write_u64(out, owner->set_version);
+            mp_write_u64(out, owner->forgotten_version);
+            mp_write_optional_u64(out, expiry_contains(&owner->idle_node), owner->idle_ms);
         }
     }
 }
 
 static void write_departures(struct writer *writer)
 {
-    msgpack_packer *packer = &writer->packer;
+    struct buf *out = writer->out;
     const struct list *head = &writer->fsm->owners.departures;
     for (const struct list *link = head->next; link != head; link = link->next) {
         const struct departed *departed = CONTAINER_OF_CONST(link, struct departed, age_link);
-        mp_pack_array(packer, 5);
-        mp_pack_u64(packer, number_of(writer->owners, writer->owner_count, departed->owner));
-        mp_pack_u64(packer, departed->version);
-        mp_pack_u64(packer, departed->token);
-        mp_pack_u64(packer, (uint64_t)departed->reason);
-        mp_pack_bin(packer, departed_key(departed));
+        mp_write_array(out, 5);
+        mp_write_u64(out, number_of(writer->owners, writer->owner_count, departed->owner));
+        mp_write_u64(out, departed->version);
+        mp_write_u64(out, departed->token);
+        mp_write_u64(out, (uint64_t)departed->reason);
+        mp_write_bin(out, departed_key(departed));
     }
 }
 
@@ -261,24 +259,24 @@ static void write_leases(struct writer *writer)
 
 static void write_lease(struct writer *writer, const struct lease *lease)
 {
-    msgpack_packer *packer = &writer->packer;
-    mp_pack_array(packer, 11);
-    mp_pack_u64(packer, number_of(writer->owners, writer->owner_count, lease->owner));
-    mp_pack_bin(packer, lease_key(lease));
-    mp_pack_u64(packer, (uint64_t)lease->state);
-    mp_pack_u64(packer, lease->token);
-    mp_pack_u64(packer, lease->ttl_ms);
-    mp_pack_u64(packer, lease->expiry_ms);
-    mp_pack_u64(packer, lease->since_ms);
-    mp_pack_u64(packer, lease->written_index);
-    mp_pack_u64(packer, lease->written_place);
-    mp_pack_optional_bin(packer, lease_meta(lease));
-    mp_pack_optional_bin(packer, lease_identity(lease));
+    struct buf *out = writer->out;
+    mp_write_array(out, 11);
+    mp_write_u64(out, number_of(writer->owners, writer->owner_count, lease->owner));
+    mp_write_bin(out, lease_key(lease));
+    mp_write_u64(out, (uint64_t)lease->state);
+    mp_write_u64(out, lease->token);
+    mp_write_u64(out, lease->ttl_ms);
+    mp_write_u64(out, lease->expiry_ms);
+    mp_write_u64(out, lease->since_ms);
+    mp_write_u64(out, lease->written_index);
+    mp_write_u64(out, lease->written_place);
+    mp_write_optional_bin(out, lease_meta(lease));
+    mp_write_optional_bin(out, lease_identity(lease));
 }
 
 static void write_tombstones(struct writer *writer)
 {
-    msgpack_packer *packer = &writer->packer;
+    struct buf *out = writer->out;
     uint64_t space_number = 0;
     for (struct tree_node *at = tree_first(&writer->fsm->table.spaces); at != NULL;
          at = tree_next(at), space_number++) {
@@ -286,70 +284,70 @@ static void write_tombstones(struct writer *writer)
         for (struct tree_node *node = tree_first(&space->tombstones); node != NULL;
              node = tree_next(node)) {
             const struct tombstone *tombstone = CONTAINER_OF(node, struct tombstone, node);
-            mp_pack_array(packer, 7);
-            mp_pack_u64(packer, space_number);
-            mp_pack_bin(packer, tombstone_key(tombstone));
-            mp_pack_bin(packer, tombstone_owner(tombstone));
-            mp_pack_u64(packer, (uint64_t)tombstone->state);
-            mp_pack_u64(packer, tombstone->token);
-            mp_pack_u64(packer, (uint64_t)tombstone->reason);
-            mp_pack_u64(packer, tombstone->ended_ms);
+            mp_write_array(out, 7);
+            mp_write_u64(out, space_number);
+            mp_write_bin(out, tombstone_key(tombstone));
+            mp_write_bin(out, tombstone_owner(tombstone));
+            mp_write_u64(out, (uint64_t)tombstone->state);
+            mp_write_u64(out, tombstone->token);
+            mp_write_u64(out, (uint64_t)tombstone->reason);
+            mp_write_u64(out, tombstone->ended_ms);
         }
     }
 }
 
 static void write_marks(struct writer *writer)
 {
-    msgpack_packer *packer = &writer->packer;
+    struct buf *out = writer->out;
     const struct list *head = &writer->fsm->marks.all;
     for (const struct list *link = head->next; link != head; link = link->next) {
         const struct mark *mark = CONTAINER_OF_CONST(link, struct mark, link);
-        mp_pack_array(packer, 4);
-        mp_pack_u64(packer, number_of(writer->spaces, writer->space_count, mark->space));
+        mp_write_array(out, 4);
+        mp_write_u64(out, number_of(writer->spaces, writer->space_count, mark->space));
         bool has_owner = mark->owner != NULL;
-        mp_pack_optional_u64(
-            packer, has_owner,
+        mp_write_optional_u64(
+            out, has_owner,
             has_owner ? number_of(writer->owners, writer->owner_count, mark->owner) : 0);
-        mp_pack_u64(packer, mark->upto);
-        mp_pack_u64(packer, mark->set_ms);
+        mp_write_u64(out, mark->upto);
+        mp_write_u64(out, mark->set_ms);
     }
 }
 
 static void write_origins(struct writer *writer)
 {
-    msgpack_packer *packer = &writer->packer;
+    struct buf *out = writer->out;
     for (struct tree_node *node = tree_first(&writer->fsm->origins.origins); node != NULL;
          node = tree_next(node)) {
         const struct origin *origin = CONTAINER_OF(node, struct origin, node);
-        mp_pack_array(packer, 5);
-        mp_pack_u64(packer, origin->number);
-        mp_pack_u64(packer, origin->confirmed);
-        mp_pack_u64(packer, origin->heard_ms);
-        mp_pack_u64(packer, origin->heard_index);
-        mp_pack_u64(packer, origin->heard_place);
+        mp_write_array(out, 5);
+        mp_write_u64(out, origin->number);
+        mp_write_u64(out, origin->confirmed);
+        mp_write_u64(out, origin->heard_ms);
+        mp_write_u64(out, origin->heard_index);
+        mp_write_u64(out, origin->heard_place);
     }
 }
 
 static void write_outcomes(struct writer *writer)
 {
-    msgpack_packer *packer = &writer->packer;
+    struct buf *out = writer->out;
     uint64_t origin_number = 0;
     for (struct tree_node *node = tree_first(&writer->fsm->origins.origins); node != NULL;
          node = tree_next(node), origin_number++) {
         const struct origin *origin = CONTAINER_OF(node, struct origin, node);
         for (size_t i = 0; i < origin->count; i++) {
             const struct origin_outcome *outcome = origin_outcome_at(origin, i);
-            mp_pack_array(packer, 10);
-            mp_pack_u64(packer, origin_number);
-            mp_pack_u64(packer, outcome->sequence);
-            mp_pack_u64(packer, outcome->index);
-            mp_pack_u64(packer, outcome->place);
-            mp_pack_bool(packer, outcome->is_void);
-            mp_pack_bool(packer, outcome->ended);
-            mp_pack_bin(packer, origin_outcome_result(outcome));
-            mp_pack_bin(packer, origin_outcome_ns(outcome));
-            mp_pack_u64(packer, outcome->grant_count);
-            mp_pack_bin(packer, origin_outcome_grants(outcome));
+            mp_write_array(out, 10);
+            mp_write_u64(out, origin_number);
+            mp_write_u64(out, outcome->sequence);
+            mp_write_u64(out, outcome->index);
+            mp_write_u64(out, outcome->place);
+            mp_write_bool(out, outcome->is_void);
+            mp_write_bool(out, outcome->ended);
+            mp_write_bin(out, origin_outcome_result(outcome));
+            mp_write_bin(out, origin_outcome_ns(outcome));
+            mp_write_u64(out, outcome->grant_count);
+            mp_write_bin(out, origin_outcome_grants(outcome));
         }
     }
 }

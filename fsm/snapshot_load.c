@@ -1,7 +1,6 @@
 /* Loading a snapshot: record by record, nothing trusted.
  *
- * Each record is looked over by mp_scan before msgpack-c may allocate for it, and checked field by
- * field; what records say about each other (orders, sums, P1, P5) is checked where a structure
+ * Each record is checked field by field as it is read; what records say about each other (orders, sums, P1, P5) is checked where a structure
  * would take harm from it, and by invariants_check at the end. Lists in the order of tokens are
  * linked when all leases are known. */
 #include <stdlib.h>
@@ -12,17 +11,14 @@
 #include "fsm/snapshot.h"
 #include "fsm/snapshot_format.h"
 
-#define ZONE_CHUNK_LEN 8192u
-#define RECORD_DEPTH_MAX 2u
-#define RECORD_ITEMS_MAX 64u
-
 /* No log gets that far; a counter that stands there would end in a CHECK. */
 #define COUNTER_MAX (1ull << 63)
 
+#define HEAD_FIELDS 16u
+
 struct loader {
     struct fsm *fsm; /* owned until the end */
-    struct slice rest;
-    msgpack_zone zone;
+    struct mp_reader reader;
     struct result_decoder *decoder; /* owned */
     uint64_t counts[SNAPSHOT_SECTION_COUNT];
     struct space **spaces;   /* owned array, by number */
@@ -32,8 +28,8 @@ struct loader {
     const char *why;         /* the first thing found wrong */
 };
 
-/* Reads one record of a section; its number counts from 0. */
-typedef void (*load_cb)(struct loader *loader, struct mp_fields *fields, uint64_t number);
+/* Reads the fields of one record of a section; its number counts from 0. */
+typedef void (*load_cb)(struct loader *loader, uint64_t number);
 
 static bool unwrap(struct slice bytes, struct slice *out_body, uint32_t *out_version,
                    const char **out_why);
@@ -41,21 +37,20 @@ static uint64_t get_u64(const uint8_t *at, unsigned len);
 static void load_body(struct loader *loader);
 static void keep_loose(struct fsm *fsm);
 static void load_section(struct loader *loader, enum snapshot_section section, load_cb load);
-static bool next_record(struct loader *loader, struct mp_fields *out_fields);
 static void fail(struct loader *loader, const char *why);
 static bool text_fine(enum status st);
 static void load_head(struct loader *loader);
-static void load_settings(struct loader *loader, struct mp_fields *fields);
-static void load_counts(struct loader *loader, struct mp_fields *fields);
+static void load_settings(struct loader *loader);
+static void load_counts(struct loader *loader);
 static void allocate(struct loader *loader);
-static void load_space(struct loader *loader, struct mp_fields *fields, uint64_t number);
-static void load_owner(struct loader *loader, struct mp_fields *fields, uint64_t number);
-static void load_departure(struct loader *loader, struct mp_fields *fields, uint64_t number);
-static void load_lease(struct loader *loader, struct mp_fields *fields, uint64_t number);
-static void load_tombstone(struct loader *loader, struct mp_fields *fields, uint64_t number);
-static void load_mark(struct loader *loader, struct mp_fields *fields, uint64_t number);
-static void load_origin(struct loader *loader, struct mp_fields *fields, uint64_t number);
-static void load_outcome(struct loader *loader, struct mp_fields *fields, uint64_t number);
+static void load_space(struct loader *loader, uint64_t number);
+static void load_owner(struct loader *loader, uint64_t number);
+static void load_departure(struct loader *loader, uint64_t number);
+static void load_lease(struct loader *loader, uint64_t number);
+static void load_tombstone(struct loader *loader, uint64_t number);
+static void load_mark(struct loader *loader, uint64_t number);
+static void load_origin(struct loader *loader, uint64_t number);
+static void load_outcome(struct loader *loader, uint64_t number);
 static bool grants_fine(struct slice ns, struct slice grants, uint64_t count);
 static void link_leases(struct loader *loader);
 static uint64_t count_covered(const struct space *space, const struct owner *owner,
@@ -63,8 +58,8 @@ static uint64_t count_covered(const struct space *space, const struct owner *own
 static void link_silence(struct loader *loader);
 static int compare_tokens(const void *a, const void *b);
 static int compare_silence(const void *a, const void *b);
-static struct space *space_at(struct loader *loader, struct mp_fields *fields);
-static struct owner *owner_at(struct loader *loader, struct mp_fields *fields);
+static struct space *space_at(struct loader *loader);
+static struct owner *owner_at(struct loader *loader);
 
 enum status snapshot_decode(struct slice bytes, struct fsm **out_fsm, uint32_t *out_version,
                             const char **out_why)
@@ -80,15 +75,13 @@ enum status snapshot_decode(struct slice bytes, struct fsm **out_fsm, uint32_t *
     }
     struct loader loader = {
         .fsm = fsm_create(),
-        .rest = body,
+        .reader = mp_reader_of(body),
         .decoder = result_decoder_create(),
     };
-    CHECK(msgpack_zone_init(&loader.zone, ZONE_CHUNK_LEN));
     load_body(&loader);
     if (loader.why == NULL) {
         loader.why = invariants_check(loader.fsm);
     }
-    msgpack_zone_destroy(&loader.zone);
     result_decoder_destroy(loader.decoder);
     free(loader.spaces);
     free(loader.owners);
@@ -164,7 +157,7 @@ static void load_body(struct loader *loader)
     load_section(loader, SNAPSHOT_SECTION_MARKS, load_mark);
     load_section(loader, SNAPSHOT_SECTION_ORIGINS, load_origin);
     load_section(loader, SNAPSHOT_SECTION_OUTCOMES, load_outcome);
-    if (loader->why == NULL && loader->rest.len > 0) {
+    if (loader->why == NULL && !mp_done(&loader->reader)) {
         fail(loader, "there is something behind the last record");
     }
     if (loader->why == NULL) {
@@ -185,34 +178,16 @@ static void keep_loose(struct fsm *fsm)
 
 static void load_section(struct loader *loader, enum snapshot_section section, load_cb load)
 {
-    for (uint64_t i = 0; i < loader->counts[section] && loader->why == NULL; i++) {
-        struct mp_fields fields;
-        if (next_record(loader, &fields)) {
-            load(loader, &fields, i);
-        }
-    }
-}
-
-static bool next_record(struct loader *loader, struct mp_fields *out_fields)
-{
-    const struct mp_scan_limits limits = {
-        .depth = RECORD_DEPTH_MAX,
-        .items = RECORD_ITEMS_MAX,
-        .len = loader->rest.len,
+    static const uint8_t field_counts[] = {
+        [SNAPSHOT_SECTION_SPACES] = 2,     [SNAPSHOT_SECTION_OWNERS] = 5,
+        [SNAPSHOT_SECTION_DEPARTURES] = 5, [SNAPSHOT_SECTION_LEASES] = 11,
+        [SNAPSHOT_SECTION_TOMBSTONES] = 7, [SNAPSHOT_SECTION_MARKS] = 4,
+        [SNAPSHOT_SECTION_ORIGINS] = 5,    [SNAPSHOT_SECTION_OUTCOMES] = 10,
     };
-    size_t len = 0;
-    size_t at = 0;
-    msgpack_object object;
-    msgpack_zone_clear(&loader->zone);
-    if (loader->rest.len == 0 || mp_scan(loader->rest, &limits, &len) != MP_SCAN_WHOLE ||
-        msgpack_unpack((const char *)loader->rest.base, len, &at, &loader->zone, &object) !=
-            MSGPACK_UNPACK_SUCCESS) {
-        fail(loader, "a record is malformed");
-        return false;
+    for (uint64_t i = 0; i < loader->counts[section] && loader->why == NULL; i++) {
+        mp_read_array_of(&loader->reader, field_counts[section]);
+        load(loader, i);
     }
-    loader->rest = slice_from(loader->rest.base + len, loader->rest.len - len);
-    *out_fields = mp_fields_of(&object);
-    return true;
 }
 
 static void fail(struct loader *loader, const char *why)
@@ -230,67 +205,60 @@ static bool text_fine(enum status st)
 static void load_head(struct loader *loader)
 {
     struct fsm *fsm = loader->fsm;
-    struct mp_fields fields;
-    if (!next_record(loader, &fields)) {
-        return;
-    }
-    fsm->index = mp_read_u64_within(&fields, 0, COUNTER_MAX);
-    fsm->clock_ms = mp_read_u64_within(&fields, 0, CLOCK_MS_MAX);
-    fsm->token = mp_read_u64_within(&fields, 0, COUNTER_MAX);
-    fsm->born = mp_read_bool(&fields);
-    struct slice id = mp_read_bin(&fields);
+    struct mp_reader *reader = &loader->reader;
+    mp_read_array_of(reader, HEAD_FIELDS);
+    fsm->index = mp_read_u64_within(reader, 0, COUNTER_MAX);
+    fsm->clock_ms = mp_read_u64_within(reader, 0, CLOCK_MS_MAX);
+    fsm->token = mp_read_u64_within(reader, 0, COUNTER_MAX);
+    fsm->born = mp_read_bool(reader);
+    struct slice id = mp_read_bin(reader);
     if (id.len == CLUSTER_ID_LEN) {
         memcpy(fsm->identity.id, id.base, CLUSTER_ID_LEN);
     } else {
-        fields.failed = true;
+        mp_fail(reader);
     }
-    fsm->identity.generation = mp_read_u64(&fields);
-    fsm->identity.generation_random = mp_read_u64(&fields);
-    load_settings(loader, &fields);
-    fsm->lost_ms = mp_read_u64(&fields);
-    fsm->grace_end_ms = mp_read_u64(&fields);
-    fsm->forgotten_before_ms = mp_read_u64(&fields);
-    fsm->silent_before_ms = mp_read_u64(&fields);
-    fsm->table.forgotten.until_ms = mp_read_u64(&fields);
-    fsm->table.forgotten.token = mp_read_u64(&fields);
-    fsm->owners.forgotten_version = mp_read_u64(&fields);
-    load_counts(loader, &fields);
+    fsm->identity.generation = mp_read_u64(reader);
+    fsm->identity.generation_random = mp_read_u64(reader);
+    load_settings(loader);
+    fsm->lost_ms = mp_read_u64(reader);
+    fsm->grace_end_ms = mp_read_u64(reader);
+    fsm->forgotten_before_ms = mp_read_u64(reader);
+    fsm->silent_before_ms = mp_read_u64(reader);
+    fsm->table.forgotten.until_ms = mp_read_u64(reader);
+    fsm->table.forgotten.token = mp_read_u64(reader);
+    fsm->owners.forgotten_version = mp_read_u64(reader);
+    load_counts(loader);
     struct violation violation;
-    if (!mp_fields_done(&fields) ||
-        !text_fine(settings_validate(&fsm->settings, &violation))) {
+    if (reader->failed || !text_fine(settings_validate(&fsm->settings, &violation))) {
         fail(loader, "the head is malformed");
     }
 }
 
-static void load_settings(struct loader *loader, struct mp_fields *fields)
+static void load_settings(struct loader *loader)
 {
     struct settings *settings = &loader->fsm->settings;
-    struct mp_fields list = mp_fields_of(mp_read_any(fields));
-    settings->leases_max = mp_read_u64(&list);
-    settings->leases_per_namespace_max = mp_read_u64(&list);
-    settings->tombstones_max = mp_read_u64(&list);
-    settings->tombstone_retention_ms = mp_read_u64(&list);
-    settings->departures_max = mp_read_u64(&list);
-    settings->origins_max = mp_read_u64(&list);
-    settings->origin_retention_ms = mp_read_u64(&list);
-    settings->removal_slice = mp_read_u64(&list);
-    settings->voters_wanted = mp_read_u64(&list);
-    fields->failed = fields->failed || !mp_fields_done(&list);
+    struct mp_reader *reader = &loader->reader;
+    mp_read_array_of(reader, SNAPSHOT_SETTINGS_COUNT);
+    settings->leases_max = mp_read_u64(reader);
+    settings->leases_per_namespace_max = mp_read_u64(reader);
+    settings->tombstones_max = mp_read_u64(reader);
+    settings->tombstone_retention_ms = mp_read_u64(reader);
+    settings->departures_max = mp_read_u64(reader);
+    settings->origins_max = mp_read_u64(reader);
+    settings->origin_retention_ms = mp_read_u64(reader);
+    settings->removal_slice = mp_read_u64(reader);
+    settings->voters_wanted = mp_read_u64(reader);
 }
 
 /* No more records than there are bytes: memory is bounded by the length of the snapshot. */
-static void load_counts(struct loader *loader, struct mp_fields *fields)
+static void load_counts(struct loader *loader)
 {
-    struct mp_fields list = mp_fields_of(mp_read_any(fields));
-    uint64_t left = loader->rest.len;
+    mp_read_array_of(&loader->reader, SNAPSHOT_SECTION_COUNT);
+    uint64_t left = mp_left(&loader->reader);
     for (size_t i = 0; i < SNAPSHOT_SECTION_COUNT; i++) {
-        loader->counts[i] = mp_read_u64_within(&list, 0, left);
-        if (list.failed) {
-            break;
-        }
+        loader->counts[i] = mp_read_u64_within(&loader->reader, 0, left);
         left -= loader->counts[i];
     }
-    fields->failed = fields->failed || !mp_fields_done(&list);
 }
 
 static void allocate(struct loader *loader)
@@ -304,12 +272,13 @@ static void allocate(struct loader *loader)
           loader->origins != NULL);
 }
 
-static void load_space(struct loader *loader, struct mp_fields *fields, uint64_t number)
+static void load_space(struct loader *loader, uint64_t number)
 {
+    struct mp_reader *reader = &loader->reader;
     struct violation violation;
-    struct slice name = mp_read_bin(fields);
-    uint64_t purged_ms = mp_read_u64(fields);
-    if (!mp_fields_done(fields) || !text_fine(namespace_validate(name, &violation))) {
+    struct slice name = mp_read_bin(reader);
+    uint64_t purged_ms = mp_read_u64(reader);
+    if (reader->failed || !text_fine(namespace_validate(name, &violation))) {
         fail(loader, "a namespace is malformed");
         return;
     }
@@ -321,17 +290,18 @@ static void load_space(struct loader *loader, struct mp_fields *fields, uint64_t
     space_set_purged(&loader->fsm->table, loader->spaces[number], purged_ms);
 }
 
-static void load_owner(struct loader *loader, struct mp_fields *fields, uint64_t number)
+static void load_owner(struct loader *loader, uint64_t number)
 {
+    struct mp_reader *reader = &loader->reader;
     struct violation violation;
-    struct space *space = space_at(loader, fields);
-    struct slice name = mp_read_bin(fields);
+    struct space *space = space_at(loader);
+    struct slice name = mp_read_bin(reader);
     struct owner_memory memory = {
-        .set_version = mp_read_u64(fields),
+        .set_version = mp_read_u64(reader),
     };
-    memory.forgotten_version = mp_read_u64(fields);
-    memory.idle_ms = mp_read_optional_u64(fields, &memory.idle);
-    if (!mp_fields_done(fields) || !text_fine(owner_validate(name, &violation))) {
+    memory.forgotten_version = mp_read_u64(reader);
+    memory.idle_ms = mp_read_optional_u64(reader, &memory.idle);
+    if (reader->failed || !text_fine(owner_validate(name, &violation))) {
         fail(loader, "an owner is malformed");
         return;
     }
@@ -347,17 +317,18 @@ static void load_owner(struct loader *loader, struct mp_fields *fields, uint64_t
     owner_restore(&loader->fsm->owners, loader->owners[number], &memory);
 }
 
-static void load_departure(struct loader *loader, struct mp_fields *fields, uint64_t number)
+static void load_departure(struct loader *loader, uint64_t number)
 {
+    struct mp_reader *reader = &loader->reader;
     (void)number;
     struct violation violation;
-    struct owner *owner = owner_at(loader, fields);
-    struct departing departing = {.version = mp_read_u64(fields)};
-    departing.token = mp_read_u64(fields);
-    departing.reason = (enum end_reason)mp_read_u64_within(fields, END_REASON_RELEASED,
+    struct owner *owner = owner_at(loader);
+    struct departing departing = {.version = mp_read_u64(reader)};
+    departing.token = mp_read_u64(reader);
+    departing.reason = (enum end_reason)mp_read_u64_within(reader, END_REASON_RELEASED,
                                                            END_REASON_REGRANTED);
-    departing.key = mp_read_bin(fields);
-    if (!mp_fields_done(fields) || !text_fine(key_validate(departing.key, &violation))) {
+    departing.key = mp_read_bin(reader);
+    if (reader->failed || !text_fine(key_validate(departing.key, &violation))) {
         fail(loader, "a departure is malformed");
         return;
     }
@@ -365,23 +336,24 @@ static void load_departure(struct loader *loader, struct mp_fields *fields, uint
 }
 
 /* P1: the keys of a namespace ascend, so none is there twice. */
-static void load_lease(struct loader *loader, struct mp_fields *fields, uint64_t number)
+static void load_lease(struct loader *loader, uint64_t number)
 {
+    struct mp_reader *reader = &loader->reader;
     struct violation violation;
-    struct owner *owner = owner_at(loader, fields);
-    struct slice key = mp_read_bin(fields);
+    struct owner *owner = owner_at(loader);
+    struct slice key = mp_read_bin(reader);
     struct lease_grant grant = {
-        .state = (enum lease_state)mp_read_u64_within(fields, LEASE_STATE_OWN, LEASE_STATE_DEL),
+        .state = (enum lease_state)mp_read_u64_within(reader, LEASE_STATE_OWN, LEASE_STATE_DEL),
     };
-    grant.token = mp_read_u64_within(fields, 1, loader->fsm->token);
-    grant.ttl_ms = mp_read_u64_within(fields, TTL_MS_MIN, TTL_MS_MAX);
-    grant.expiry_ms = mp_read_u64(fields);
-    grant.since_ms = mp_read_u64(fields);
-    grant.written.index = mp_read_u64(fields);
-    grant.written.place = (uint32_t)mp_read_u64_within(fields, 0, UINT32_MAX);
-    grant.meta = mp_read_optional_bin(fields);
-    grant.identity = mp_read_optional_bin(fields);
-    if (!mp_fields_done(fields) || !text_fine(key_validate(key, &violation)) ||
+    grant.token = mp_read_u64_within(reader, 1, loader->fsm->token);
+    grant.ttl_ms = mp_read_u64_within(reader, TTL_MS_MIN, TTL_MS_MAX);
+    grant.expiry_ms = mp_read_u64(reader);
+    grant.since_ms = mp_read_u64(reader);
+    grant.written.index = mp_read_u64(reader);
+    grant.written.place = (uint32_t)mp_read_u64_within(reader, 0, UINT32_MAX);
+    grant.meta = mp_read_optional_bin(reader);
+    grant.identity = mp_read_optional_bin(reader);
+    if (reader->failed || !text_fine(key_validate(key, &violation)) ||
         grant.meta.len > META_LEN_MAX || grant.identity.len > IDENTITY_LEN_MAX) {
         fail(loader, "a lease is malformed");
         return;
@@ -397,19 +369,20 @@ static void load_lease(struct loader *loader, struct mp_fields *fields, uint64_t
     loader->leases[number] = lease_add(&loader->fsm->table, owner->space, key, owner, &grant);
 }
 
-static void load_tombstone(struct loader *loader, struct mp_fields *fields, uint64_t number)
+static void load_tombstone(struct loader *loader, uint64_t number)
 {
+    struct mp_reader *reader = &loader->reader;
     (void)number;
     struct violation violation;
-    struct space *space = space_at(loader, fields);
-    struct slice key = mp_read_bin(fields);
-    struct tombstone_end end = {.owner = mp_read_bin(fields)};
-    end.state = (enum lease_state)mp_read_u64_within(fields, LEASE_STATE_OWN, LEASE_STATE_DEL);
-    end.token = mp_read_u64(fields);
-    end.reason = (enum end_reason)mp_read_u64_within(fields, END_REASON_RELEASED,
+    struct space *space = space_at(loader);
+    struct slice key = mp_read_bin(reader);
+    struct tombstone_end end = {.owner = mp_read_bin(reader)};
+    end.state = (enum lease_state)mp_read_u64_within(reader, LEASE_STATE_OWN, LEASE_STATE_DEL);
+    end.token = mp_read_u64(reader);
+    end.reason = (enum end_reason)mp_read_u64_within(reader, END_REASON_RELEASED,
                                                      END_REASON_RESTORED);
-    end.ended_ms = mp_read_u64(fields);
-    if (!mp_fields_done(fields) || !text_fine(key_validate(key, &violation)) ||
+    end.ended_ms = mp_read_u64(reader);
+    if (reader->failed || !text_fine(key_validate(key, &violation)) ||
         !text_fine(owner_validate(end.owner, &violation))) {
         fail(loader, "a tombstone is malformed");
         return;
@@ -421,16 +394,17 @@ static void load_tombstone(struct loader *loader, struct mp_fields *fields, uint
     tombstone_add(&loader->fsm->table, space, key, &end);
 }
 
-static void load_mark(struct loader *loader, struct mp_fields *fields, uint64_t number)
+static void load_mark(struct loader *loader, uint64_t number)
 {
+    struct mp_reader *reader = &loader->reader;
     (void)number;
-    struct mark_scope scope = {.space = space_at(loader, fields)};
-    if (!mp_read_nil(fields)) {
-        scope.owner = owner_at(loader, fields);
+    struct mark_scope scope = {.space = space_at(loader)};
+    if (!mp_read_lead(reader, MP_LEAD_NIL)) {
+        scope.owner = owner_at(loader);
     }
-    scope.upto = mp_read_u64(fields);
-    scope.set_ms = mp_read_u64(fields);
-    if (!mp_fields_done(fields) || (scope.owner != NULL && scope.owner->space != scope.space)) {
+    scope.upto = mp_read_u64(reader);
+    scope.set_ms = mp_read_u64(reader);
+    if (reader->failed || (scope.owner != NULL && scope.owner->space != scope.space)) {
         fail(loader, "a mark is malformed");
         return;
     }
@@ -448,14 +422,15 @@ static void load_mark(struct loader *loader, struct mp_fields *fields, uint64_t 
     marks_set(&loader->fsm->marks, &scope);
 }
 
-static void load_origin(struct loader *loader, struct mp_fields *fields, uint64_t number)
+static void load_origin(struct loader *loader, uint64_t number)
 {
-    uint64_t origin_number = mp_read_u64(fields);
-    uint64_t confirmed = mp_read_u64(fields);
-    uint64_t heard_ms = mp_read_u64(fields);
-    struct position position = {.index = mp_read_u64(fields)};
-    position.place = (uint32_t)mp_read_u64_within(fields, 0, UINT32_MAX);
-    if (!mp_fields_done(fields)) {
+    struct mp_reader *reader = &loader->reader;
+    uint64_t origin_number = mp_read_u64(reader);
+    uint64_t confirmed = mp_read_u64(reader);
+    uint64_t heard_ms = mp_read_u64(reader);
+    struct position position = {.index = mp_read_u64(reader)};
+    position.place = (uint32_t)mp_read_u64_within(reader, 0, UINT32_MAX);
+    if (reader->failed) {
         fail(loader, "an origin is malformed");
         return;
     }
@@ -469,22 +444,23 @@ static void load_origin(struct loader *loader, struct mp_fields *fields, uint64_
     loader->origins[number] = origin;
 }
 
-static void load_outcome(struct loader *loader, struct mp_fields *fields, uint64_t number)
+static void load_outcome(struct loader *loader, uint64_t number)
 {
+    struct mp_reader *reader = &loader->reader;
     (void)number;
     uint64_t origins = loader->counts[SNAPSHOT_SECTION_ORIGINS];
-    uint64_t at = mp_read_u64(fields);
-    struct origin_record record = {.sequence = mp_read_u64(fields)};
-    record.position.index = mp_read_u64(fields);
-    record.position.place = (uint32_t)mp_read_u64_within(fields, 0, UINT32_MAX);
-    record.is_void = mp_read_bool(fields);
-    record.ended = mp_read_bool(fields);
-    record.result = mp_read_bin(fields);
-    record.ns = mp_read_bin(fields);
-    record.grant_count = (uint32_t)mp_read_u64_within(fields, 0, KEYS_MAX);
-    record.grants = mp_read_bin(fields);
+    uint64_t at = mp_read_u64(reader);
+    struct origin_record record = {.sequence = mp_read_u64(reader)};
+    record.position.index = mp_read_u64(reader);
+    record.position.place = (uint32_t)mp_read_u64_within(reader, 0, UINT32_MAX);
+    record.is_void = mp_read_bool(reader);
+    record.ended = mp_read_bool(reader);
+    record.result = mp_read_bin(reader);
+    record.ns = mp_read_bin(reader);
+    record.grant_count = (uint32_t)mp_read_u64_within(reader, 0, KEYS_MAX);
+    record.grants = mp_read_bin(reader);
     struct result result;
-    if (!mp_fields_done(fields) || at >= origins ||
+    if (reader->failed || at >= origins ||
         !grants_fine(record.ns, record.grants, record.grant_count) ||
         (!record.is_void &&
          result_decode(loader->decoder, record.result, &result) != STATUS_OK)) {
@@ -581,23 +557,23 @@ static int compare_silence(const void *a, const void *b)
                                                    : 0;
 }
 
-/* The namespace that the next field numbers. When there is none the fields fail, and the result
- * only serves to go on reading. */
-static struct space *space_at(struct loader *loader, struct mp_fields *fields)
+/* The namespace that the next field numbers. When there is none reading fails, and the result only
+ * serves to go on. */
+static struct space *space_at(struct loader *loader)
 {
-    uint64_t number = mp_read_u64(fields);
+    uint64_t number = mp_read_u64(&loader->reader);
     if (number >= loader->counts[SNAPSHOT_SECTION_SPACES]) {
-        fields->failed = true;
+        mp_fail(&loader->reader);
         return NULL;
     }
     return loader->spaces[number];
 }
 
-static struct owner *owner_at(struct loader *loader, struct mp_fields *fields)
+static struct owner *owner_at(struct loader *loader)
 {
-    uint64_t number = mp_read_u64(fields);
+    uint64_t number = mp_read_u64(&loader->reader);
     if (number >= loader->counts[SNAPSHOT_SECTION_OWNERS]) {
-        fields->failed = true;
+        mp_fail(&loader->reader);
         return NULL;
     }
     return loader->owners[number];

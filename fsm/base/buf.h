@@ -29,20 +29,24 @@ void buf_deinit(struct buf *buf);
 /* Back to empty, memory kept for reuse, overflow forgotten. */
 void buf_clear(struct buf *buf);
 
+/* True when `len` more bytes can be written without making room. */
+static inline bool buf_has_room(const struct buf *buf, size_t len)
+{
+    return len <= buf->cap - buf->len && len <= buf->len_max - buf->len && !buf->overflown;
+}
+
 /* The rest of buf_append: room has to be made, or there is none. */
 void buf_append_slow(struct buf *buf, const void *bytes, size_t len);
 
 /* Inline, because encoders call it for every few bytes. */
 static inline void buf_append(struct buf *buf, const void *bytes, size_t len)
 {
-    if (len <= buf->cap - buf->len && len <= buf->len_max - buf->len && !buf->overflown) {
-        if (len > 0) {
-            memcpy(buf->base + buf->len, bytes, len);
-            buf->len += len;
-        }
-        return;
+    if (!buf_has_room(buf, len)) {
+        buf_append_slow(buf, bytes, len);
+    } else if (len > 0) {
+        memcpy(buf->base + buf->len, bytes, len);
+        buf->len += len;
     }
-    buf_append_slow(buf, bytes, len);
 }
 
 static inline void buf_append_u8(struct buf *buf, uint8_t value)
