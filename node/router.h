@@ -17,10 +17,10 @@
  *     one of them may have been done the part stays so, until the state machine answers for its
  *     number.
  *   - At its deadline a request is answered. What the replica here was given and has not submitted
- *     yet is taken back then, and was certainly not done. A part of which some sending may have been done is
- *     UNKNOWN, and its number is settled: no deadline, sent again until answered. Meanwhile
- *     whatever the owner asks and every read of the keys is held back. A grant whose reply reached
- *     nobody is settled likewise.
+ *     yet is taken back then, and was certainly not done. A part of which some sending may have
+ *     been done is UNKNOWN, and its number is settled: no deadline, sent again until answered.
+ *     Meanwhile whatever the owner asks and every read of the keys is held back. A grant whose
+ *     reply reached nobody is settled likewise.
  *   - A number is confirmed when its reply was wholly written, when it is settled, or when it is
  *     certain that no sending of it was or will be done.
  *
@@ -80,8 +80,8 @@ struct router_effect {
     struct read_effect read;
 };
 
-/* Take back what PROPOSE gave to the replica here. True: it was not submitted, never will be, and is
- * not answered any more. Called inside the router's own calls; it must not call the router. */
+/* Take back what PROPOSE gave to the replica here. True: it was not submitted, never will be, and
+ * is not answered any more. Called inside the router's own calls; it must not call the router. */
 typedef bool (*router_withdraw_cb)(void *ctx, void *proposal);
 
 struct router *router_create(uint64_t seed, router_withdraw_cb withdraw, void *ctx);

@@ -506,8 +506,8 @@ static void open_answered(struct router *router, struct job *job, struct slice b
     job_put(router, job);
 }
 
-/* Done when the number cannot take effect afterwards: it is settled, confirmed, or of an origin that
- * is forgotten. What could not be kept is asked again. */
+/* Done when the number cannot take effect afterwards: it is settled, confirmed, or of an origin
+ * that is forgotten. What could not be kept is asked again. */
 static void settle_answered(struct router *router, struct job *job, struct slice bytes,
                             uint64_t now_ns)
 {

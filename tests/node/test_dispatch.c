@@ -211,7 +211,7 @@ static void test_dispatch__every_kind_of_node_serves(void **state)
     }
 }
 
-/* Reads that take 2 ms each: three of them are answered in one turn, then everybody else has his. */
+/* Reads that take 2 ms each: three of them are answered in one turn, then everybody has his. */
 static void test_dispatch__long_reads_do_not_hold_up_the_turn(void **state)
 {
     enum { READS = 20 };
@@ -378,8 +378,8 @@ static void test_dispatch__unknown_is_settled_by_the_next_leader(void **state)
     assert_int_equal(stats.settling, 0);
 }
 
-/* The two other voters of a leader are paused: what it closes stays under way, what comes next waits
- * for that. */
+/* The two other voters of a leader are paused: what it closes stays under way, what comes next
+ * waits for that. */
 static void hold_up(struct sim *sim, struct sim_node *leader)
 {
     for (unsigned i = 0; i < 3; i++) {

@@ -274,8 +274,8 @@ static void test_router__a_late_refusal_of_every_copy_makes_it_not_done(void **s
     assert_int_equal(stats_of(bed).settling, 0);
 }
 
-/* While the way to the leader is full nothing is sent; the time that is left is counted from when it
- * is. */
+/* While the way to the leader is full nothing is sent; the time that is left is counted from when
+ * it is. */
 static void test_router__a_forward_waits_here_and_not_on_its_way(void **state)
 {
     struct bed *bed = *state;
