@@ -11,6 +11,7 @@ import msgpack
 
 from api import Api
 from harness import Cluster, check, wait_until
+from peer import frame, hello, link_to
 
 BAD = 200
 GROWTH_KIB = 64  # for each bad connection
@@ -34,17 +35,6 @@ def cpu_s(pid):
     with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
         columns = stat.read().rsplit(")", 1)[1].split()
     return (int(columns[11]) + int(columns[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def frame(kind, payload):
-    """The header of a peer frame, and what follows."""
-    return struct.pack("<IBBH", len(payload), kind, 0, 0) + payload
-
-
-def hello(cluster_id, node_id):
-    address = b"127.0.0.1:1"
-    return frame(1, b"TNRL" + struct.pack("<HH", 1, 1) + cluster_id +
-                 struct.pack("<QQQQB", 1, 0, node_id, 7, len(address)) + address)
 
 
 class Target:
@@ -150,13 +140,15 @@ def bombard(node, target, phrases):
     return growth_kib / count
 
 
-def bad_member(node, target):
-    """Says HELLO as the cluster's own, a stranger by its id, then nonsense under each type."""
-    cluster_id = bytes.fromhex(node.status()["cluster_id"])
+def bad_member(node):
+    """Has a link, as a node of this very cluster, and says nonsense in frames of every type."""
     for kind in range(256):
-        with target.say(hello(cluster_id, 1000 + kind) + frame(kind, b"\xff" * 40)):
-            pass
+        with link_to(node, 1000 + kind % 8) as connection:  # few: the node will look for them
+            for length in (0, 1, 40):
+                with contextlib.suppress(OSError):
+                    connection.sendall(frame(kind, b"\xff" * length))
     serves(node)
+    rests(node)
 
 
 def unread_replies(node):
@@ -219,7 +211,7 @@ def case_hostile(_rounds):
         local = Target(socket.AF_UNIX, node.socket_path)
         peer_kib = bombard(node, peer, peer_port_phrases)
         api_kib = bombard(node, local, api_phrases)
-        bad_member(node, peer)
+        bad_member(node)
         held_s = unread_replies(node)
         most_mib = hoarded_requests(node)
         rests(node)

@@ -9,7 +9,8 @@ import struct
 import subprocess
 import time
 
-from harness import Cluster, check, free_port, wait_until
+from harness import Cluster, check, wait_until
+from peer import link_to, peers
 
 NOBODY = 65534
 SMALL = ["--reserve", "1MiB", "--snapshot-entries", "64"]
@@ -342,3 +343,24 @@ def case_stop_admitting(_rounds):
         for node in followers:
             node.resume()
     return "ends in order"
+
+
+def case_stop_handing_over(_rounds):
+    """A leader that hears of new peers while it hands over waits for its successor all the same."""
+    with Cluster(3, options=["--election", "2s"]) as cluster:
+        leader, followers = cluster.leader(), cluster.followers()
+        with link_to(leader, 77) as link:
+            for node in followers:
+                node.pause()  # nobody can take over
+            began_s = time.monotonic()
+            leader.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: "stopping" in events(leader), "the signal is heard", pause_s=0.001)
+            link.sendall(peers([78, 79]))
+            code = leader.process.wait(10.0)
+            took_s = time.monotonic() - began_s
+        leader.process = None
+        check(code == 0, f"exit {code}: {leader.tail()}")
+        check(1.0 < took_s < 6.0, f"{took_s:.2f} s to hand over and to stop: {leader.tail()}")
+        for node in followers:
+            node.resume()
+    return f"waited {took_s:.1f} s"
