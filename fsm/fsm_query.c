@@ -4,7 +4,7 @@
 
 #include "fsm/fsm_state.h"
 
-/* So many steps of a walk over keys cost about what one lease costs that is collected and sorted. */
+/* So many steps of a walk over keys cost about what a lease costs that is collected and sorted. */
 #define SORT_STEPS 8u
 
 /* What is listed, and to whom it is shown. */
