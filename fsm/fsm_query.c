@@ -69,8 +69,8 @@ bool fsm_query_shows_due(const struct fsm *fsm, struct slice ns, struct slice ke
                          bool exact, uint64_t now_ms)
 {
     const struct space *space = space_of(fsm, ns);
-    if (space == NULL) {
-        return false;
+    if (space == NULL || expiry_first_ms(&space->due) >= now_ms) {
+        return false; /* nothing is due here: the usual case, and keys may be many */
     }
     struct due_search search = {.key_or_prefix = key_or_prefix, .exact = exact};
     if (exact) {
