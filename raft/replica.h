@@ -161,9 +161,9 @@ void replica_destroy(struct replica *replica);
 /* A cluster of one: draw the ids, write them, bootstrap, start, and propose the birth. Only while
  * EMPTY (else BUSY). `token_floor` is what the token counter is raised to, `voters_wanted` how many
  * voters the cluster is designed for, 0: as the configuration says; where one of the two breaks its
- * rule the answer is INVALID and nothing is written. `random` are 40 random bytes. When the identity
- * is written and the start fails, that is a fail-stop as well, of which on_fatal tells within this
- * call. */
+ * rule the answer is INVALID and nothing is written. `random` are 40 random bytes. When the
+ * identity is written and the start fails, that is a fail-stop as well, of which on_fatal tells
+ * within this call. */
 NODISCARD enum status replica_init_cluster(struct replica *replica, uint64_t token_floor,
                                            uint64_t voters_wanted, const uint8_t random[40]);
 
