@@ -20,13 +20,19 @@ struct op_shape {
     bool one_key;
 };
 
+/* Which fields its keys may carry. */
+struct item_shape {
+    bool guard;
+    bool attachments; /* metadata and identity */
+};
+
 static const struct op_shape *shape_of(enum op_kind kind);
 static enum status caller_op_validate(const struct op *op, const struct op_shape *shape,
                                       struct violation *out_violation);
 static enum status flags_validate(const struct op *op, struct violation *out_violation);
 static enum status keys_validate(const struct op *op, const struct op_shape *shape,
                                  struct violation *out_violation);
-static enum status item_validate(const struct op *op, const struct key_item *item,
+static enum status item_validate(const struct item_shape *shape, const struct key_item *item,
                                  struct violation *out_violation);
 static enum status identity_validate(const struct op *op, struct violation *out_violation);
 static enum status text_validate(const char *field, struct slice text, size_t len_max,
@@ -238,8 +244,14 @@ static enum status keys_validate(const struct op *op, const struct op_shape *sha
     if (op->key_count < 1 || op->key_count > KEYS_MAX) {
         return refuse_u64("keys", op->key_count, RULE_KEYS, out_violation);
     }
+    const struct item_shape items = {
+        .guard = op->kind == OP_KIND_RENEW || op->kind == OP_KIND_HEARTBEAT ||
+                 op->kind == OP_KIND_RELEASE || (op->kind == OP_KIND_CLAIM && op->destroy),
+        .attachments = op->kind == OP_KIND_TAKE || op->kind == OP_KIND_CLAIM ||
+                       (op->kind == OP_KIND_RENEW && op->reestablish),
+    };
     for (uint32_t i = 0; i < op->key_count; i++) {
-        enum status st = item_validate(op, &op->keys[i], out_violation);
+        enum status st = item_validate(&items, &op->keys[i], out_violation);
         if (st != STATUS_OK) {
             return st;
         }
@@ -247,27 +259,23 @@ static enum status keys_validate(const struct op *op, const struct op_shape *sha
     return STATUS_OK;
 }
 
-static enum status item_validate(const struct op *op, const struct key_item *item,
+static enum status item_validate(const struct item_shape *shape, const struct key_item *item,
                                  struct violation *out_violation)
 {
     enum status st = key_validate(item->key, out_violation);
     if (st != STATUS_OK) {
         return st;
     }
-    bool guardable = op->kind == OP_KIND_RENEW || op->kind == OP_KIND_HEARTBEAT ||
-                     op->kind == OP_KIND_RELEASE || (op->kind == OP_KIND_CLAIM && op->destroy);
-    if (item->has_if_token && !guardable) {
+    if (item->has_if_token && !shape->guard) {
         return refuse_u64("if_token", item->if_token, RULE_IF_TOKEN, out_violation);
     }
-    bool writes = op->kind == OP_KIND_TAKE || op->kind == OP_KIND_CLAIM ||
-                  (op->kind == OP_KIND_RENEW && op->reestablish);
-    if (item->meta.base != NULL && !writes) {
+    if (item->meta.base != NULL && !shape->attachments) {
         return refuse("meta", item->meta, RULE_META_WHERE, out_violation);
     }
     if (item->meta.len > META_LEN_MAX) {
         return refuse("meta", item->meta, RULE_META, out_violation);
     }
-    if (item->identity.base != NULL && !writes) {
+    if (item->identity.base != NULL && !shape->attachments) {
         return refuse("identity", item->identity, RULE_META_WHERE, out_violation);
     }
     if (item->identity.len > IDENTITY_LEN_MAX) {

@@ -214,8 +214,7 @@ static struct slice answer_numbered(struct fsm *fsm, const struct command *comma
     if (origin == NULL) {
         return answer_status(fsm, kind, STATUS_ORIGIN_UNKNOWN);
     }
-    origin_hear(&fsm->origins, origin, fsm->clock_ms, fsm_position(fsm));
-    origin_confirm(&fsm->origins, origin, command->confirmed);
+    origin_hear(&fsm->origins, origin, fsm->clock_ms, fsm_position(fsm), command->confirmed);
     if (command->sequence <= origin->confirmed) {
         return answer_status(fsm, kind, STATUS_FORGOTTEN);
     }

@@ -23,7 +23,7 @@ void fsm_apply_settle(struct fsm *fsm, const struct op *op, struct result *out_r
         out_result->status = STATUS_ORIGIN_UNKNOWN;
         return;
     }
-    origin_hear(&fsm->origins, origin, fsm->clock_ms, fsm_position(fsm));
+    origin_hear(&fsm->origins, origin, fsm->clock_ms, fsm_position(fsm), 0);
     if (op->target_sequence <= origin->confirmed) {
         out_result->status = STATUS_FORGOTTEN;
         return;

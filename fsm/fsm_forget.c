@@ -98,6 +98,15 @@ void fsm_forgotten_refresh(struct fsm *fsm)
     }
 }
 
+bool fsm_forgotten_after(struct fsm *fsm, uint64_t token)
+{
+    if (fsm->table.forgotten.token > token) {
+        return true;
+    }
+    fsm_forgotten_refresh(fsm);
+    return fsm_forgotten(fsm).token > token;
+}
+
 struct origin *fsm_meet_origin(struct fsm *fsm, uint64_t number)
 {
     struct origin *origin = origin_find(&fsm->origins, number);

@@ -53,22 +53,24 @@ static const enum action decisions[ROW_COUNT][HOLDING_COUNT] = {
                      ACTION_NOT_OWNER},
 };
 
-/* One key of one command. */
+/* A command, and the key of it that is at hand. Namespace and owner are looked for once where they
+ * are there: neither is freed while the command runs. */
 struct attempt {
     struct fsm *fsm;
     const struct op *op;
-    const struct key_item *item;
     enum row row;
     struct space *space; /* NULL: nothing is known of the namespace */
+    const struct owner *owner; /* the caller; NULL: nothing is known of it */
+    const struct key_item *item;
     struct lease *lease; /* live, or NULL */
     enum holding holding;
     struct outcome *outcome;
 };
 
-static void attempt_key(struct fsm *fsm, const struct op *op, const struct key_item *item,
+static void attempt_key(struct attempt *attempt, const struct key_item *item,
                         struct outcome *out_outcome);
 static enum row row_of(const struct op *op);
-static enum holding holding_of(const struct lease *lease, struct slice owner);
+static enum holding holding_of(const struct lease *lease, const struct owner *owner);
 static bool is_refused(struct attempt *attempt, enum action action);
 static bool guard_refuses(struct attempt *attempt);
 static bool tombstone_forbids(const struct attempt *attempt);
@@ -93,30 +95,31 @@ void fsm_apply_keys(struct fsm *fsm, const struct op *op, struct result *out_res
         fsm->outcomes = outcomes;
         fsm->outcome_cap = op->key_count;
     }
+    struct attempt attempt = {.fsm = fsm, .op = op, .row = row_of(op)};
     for (uint32_t i = 0; i < op->key_count; i++) {
-        fsm->outcomes[i] = (struct outcome){0};
-        attempt_key(fsm, op, &op->keys[i], &fsm->outcomes[i]);
+        attempt_key(&attempt, &op->keys[i], &fsm->outcomes[i]);
     }
     out_result->outcomes = fsm->outcomes;
     out_result->outcome_count = op->key_count;
 }
 
-static void attempt_key(struct fsm *fsm, const struct op *op, const struct key_item *item,
+static void attempt_key(struct attempt *attempt, const struct key_item *item,
                         struct outcome *out_outcome)
 {
-    struct attempt attempt = {
-        .fsm = fsm,
-        .op = op,
-        .item = item,
-        .row = row_of(op),
-        .space = space_find(&fsm->table, op->ns),
-        .outcome = out_outcome,
-    };
-    attempt.lease = fsm_meet(fsm, attempt.space, item->key);
-    attempt.holding = holding_of(attempt.lease, op->owner);
-    enum action action = decisions[attempt.row][attempt.holding];
-    if (!is_refused(&attempt, action)) {
-        carry_out(&attempt, action);
+    if (attempt->space == NULL) {
+        attempt->space = space_find(&attempt->fsm->table, attempt->op->ns);
+    }
+    if (attempt->owner == NULL && attempt->space != NULL) {
+        attempt->owner = owner_find(attempt->space, attempt->op->owner);
+    }
+    *out_outcome = (struct outcome){0};
+    attempt->item = item;
+    attempt->outcome = out_outcome;
+    attempt->lease = fsm_meet(attempt->fsm, attempt->space, item->key);
+    attempt->holding = holding_of(attempt->lease, attempt->owner);
+    enum action action = decisions[attempt->row][attempt->holding];
+    if (!is_refused(attempt, action)) {
+        carry_out(attempt, action);
     }
 }
 
@@ -148,12 +151,12 @@ static enum row row_of(const struct op *op)
     return ROW_COUNT;
 }
 
-static enum holding holding_of(const struct lease *lease, struct slice owner)
+static enum holding holding_of(const struct lease *lease, const struct owner *owner)
 {
     if (lease == NULL) {
         return HOLDING_ABSENT;
     }
-    bool self = slice_equal(owner_name(lease->owner), owner);
+    bool self = lease->owner == owner;
     if (lease->state == LEASE_STATE_OWN) {
         return self ? HOLDING_OWN_SELF : HOLDING_OWN_PEER;
     }
@@ -230,8 +233,7 @@ static bool tombstone_forbids(const struct attempt *attempt)
     const struct tombstone *tombstone =
         attempt->space == NULL ? NULL : tombstone_find(attempt->space, attempt->item->key);
     if (tombstone == NULL) {
-        fsm_forgotten_refresh(attempt->fsm);
-        return fsm_forgotten(attempt->fsm).token > if_token;
+        return fsm_forgotten_after(attempt->fsm, if_token);
     }
     if (tombstone->token < if_token) {
         return false;

@@ -178,7 +178,8 @@ static void depart(struct fsm *fsm, const struct lease *lease, enum end_reason r
     }
 }
 
-/* An end that is older than tombstones are kept, because removal came late, is forgotten at once. */
+/* An end that is older than tombstones are kept, because removal came late, is forgotten at
+ * once. */
 static void remember(struct fsm *fsm, struct lease *lease, const struct tombstone_end *end)
 {
     struct lease_table *table = &fsm->table;

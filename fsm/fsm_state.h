@@ -78,6 +78,8 @@ static inline bool fsm_forgotten_end(const struct fsm *fsm, uint64_t ended_ms)
  * unless fsm_forgotten_refresh did so since the clock moved. */
 struct forgotten fsm_forgotten(const struct fsm *fsm);
 void fsm_forgotten_refresh(struct fsm *fsm);
+/* Whether a tombstone with a larger token is forgotten. */
+bool fsm_forgotten_after(struct fsm *fsm, uint64_t token);
 
 /* The origin of this number, or NULL. One that is forgotten by age is removed, so that whether
  * removal came that far makes no difference. */

@@ -157,7 +157,7 @@ void lease_regrant(struct lease_table *table, struct lease *lease, struct owner 
                    const struct lease_grant *grant)
 {
     CHECK(owner->space == lease->space && grant->token >= lease->token);
-    table->lease_digest -= lease_digest(lease);
+    table->lease_digest -= lease->digest;
     count_lease(table, lease, (uint64_t)-1);
     lease->owner = owner;
     expiry_move(&lease->space->due, &lease->due_node, grant->expiry_ms);
@@ -167,9 +167,9 @@ void lease_regrant(struct lease_table *table, struct lease *lease, struct owner 
 void lease_extend(struct lease_table *table, struct lease *lease, uint64_t ttl_ms,
                   uint64_t expiry_ms, struct position written)
 {
-    table->lease_digest -= lease_digest(lease);
+    table->lease_digest -= lease->digest;
     write_extension(lease, ttl_ms, expiry_ms, written);
-    table->lease_digest += lease_digest(lease);
+    table->lease_digest += lease->digest;
     bool first = lease->due_node.idx == 0;
     expiry_move(&lease->space->due, &lease->due_node, expiry_ms);
     if (first || lease->due_node.idx == 0) {
@@ -180,9 +180,9 @@ void lease_extend(struct lease_table *table, struct lease *lease, uint64_t ttl_m
 void lease_extend_many(struct lease_table *table, struct lease *lease, uint64_t ttl_ms,
                        uint64_t expiry_ms, struct position written)
 {
-    table->lease_digest -= lease_digest(lease);
+    table->lease_digest -= lease->digest;
     write_extension(lease, ttl_ms, expiry_ms, written);
-    table->lease_digest += lease_digest(lease);
+    table->lease_digest += lease->digest;
     expiry_set(&lease->space->due, &lease->due_node, expiry_ms);
 }
 
@@ -196,7 +196,7 @@ void lease_remove(struct lease_table *table, struct lease *lease)
 {
     CHECK(!list_linked(&lease->owner_link));
     struct space *space = lease->space;
-    table->lease_digest -= lease_digest(lease);
+    table->lease_digest -= lease->digest;
     count_lease(table, lease, (uint64_t)-1);
     tree_remove(&space->leases, &lease->node);
     expiry_remove(&space->due, &lease->due_node);
@@ -338,8 +338,9 @@ uint64_t tombstone_digest(const struct tombstone *tombstone)
 
 static bool lease_due_before(const struct expiry_node *a, const struct expiry_node *b)
 {
-    return slice_compare(lease_key(CONTAINER_OF_CONST(a, struct lease, due_node)),
-                         lease_key(CONTAINER_OF_CONST(b, struct lease, due_node))) < 0;
+    const struct lease *x = CONTAINER_OF_CONST(a, struct lease, due_node);
+    const struct lease *y = CONTAINER_OF_CONST(b, struct lease, due_node);
+    return tree_node_before(&x->node, &y->node);
 }
 
 static bool space_due_before(const struct expiry_node *a, const struct expiry_node *b)
@@ -411,7 +412,7 @@ static void write_grant(struct lease_table *table, struct lease *lease,
     lease->digest_fixed = lease_digest_fixed(lease);
     write_extension(lease, grant->ttl_ms, grant->expiry_ms, grant->written);
     count_lease(table, lease, 1);
-    table->lease_digest += lease_digest(lease);
+    table->lease_digest += lease->digest;
     space_due_changed(table, lease->space);
 }
 
@@ -456,6 +457,7 @@ static void write_extension(struct lease *lease, uint64_t ttl_ms, uint64_t expir
     lease->expiry_ms = expiry_ms;
     lease->written_index = written.index;
     lease->written_place = written.place;
+    lease->digest = lease_digest(lease);
 }
 
 static void count_lease(struct lease_table *table, const struct lease *lease, uint64_t by)

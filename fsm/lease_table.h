@@ -54,6 +54,7 @@ struct lease {
     uint32_t written_place;
     enum lease_state state;
     uint64_t digest_fixed; /* of what a renewal leaves as it is */
+    uint64_t digest;       /* as it stands in the sum */
     size_t key_len;
     uint8_t key[];
 };
@@ -159,8 +160,8 @@ static inline struct slice lease_key(const struct lease *lease)
 }
 struct slice lease_meta(const struct lease *lease);     /* absent: none */
 struct slice lease_identity(const struct lease *lease); /* absent: none */
-uint64_t lease_digest(const struct lease *lease);
-uint64_t lease_digest_fixed(const struct lease *lease); /* computed anew */
+uint64_t lease_digest(const struct lease *lease);       /* computed anew */
+uint64_t lease_digest_fixed(const struct lease *lease); /* likewise */
 
 static inline uint64_t lease_table_count(const struct lease_table *table)
 {

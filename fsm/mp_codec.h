@@ -1,10 +1,10 @@
 /* What the codecs of this folder share: writing and reading MessagePack (its specification,
  * "Formats"), straight into a buffer and straight out of bytes.
  *
- * An entry of 700 keys has some 4,000 objects, and every node reads it: a scan, a tree of objects in
- * a zone and calls through a packer's callback were two thirds of what applying it cost. Here nothing
- * is allocated and nothing is read twice; memory is bounded by what the input really has, since a
- * count is believed only as far as there are bytes for it (hazard I1).
+ * An entry of 700 keys has some 4,000 objects, and every node reads it: a scan, a tree of objects
+ * in a zone and calls through a packer's callback were two thirds of what applying it cost. Here
+ * nothing is allocated and nothing is read twice; memory is bounded by what the input really has,
+ * since a count is believed only as far as there are bytes for it (hazard I1).
  *
  * Written is the shortest form of each value, as by msgpack-c (tests compare). Read is any form of
  * the right type; a wrong type, a wrong count or an end too early fails the whole object. */
@@ -52,7 +52,7 @@ static inline uint8_t *mp_put_u64(uint8_t *at, uint64_t value)
 }
 
 /* The header of so many bytes. */
-static inline uint8_t *mp_put_bin(uint8_t *at, size_t len)
+static inline uint8_t *mp_put_bin_header(uint8_t *at, size_t len)
 {
     if (len > UINT8_MAX) {
         return mp_put_bin_long(at, len);
@@ -60,6 +60,24 @@ static inline uint8_t *mp_put_bin(uint8_t *at, size_t len)
     at[0] = MP_LEAD_BIN8;
     at[1] = (uint8_t)len;
     return at + 2;
+}
+
+static inline uint8_t *mp_put_byte(uint8_t *at, uint8_t byte)
+{
+    *at = byte;
+    return at + 1;
+}
+
+/* The header of a short array. */
+static inline uint8_t *mp_put_array(uint8_t *at, uint32_t count)
+{
+    CHECK(count <= MP_FIXARRAY_COUNT_MAX);
+    return mp_put_byte(at, (uint8_t)(MP_LEAD_FIXARRAY | count));
+}
+
+static inline uint8_t *mp_put_bool(uint8_t *at, bool value)
+{
+    return mp_put_byte(at, value ? MP_LEAD_TRUE : MP_LEAD_FALSE);
 }
 
 static inline void mp_write_u64(struct buf *out, uint64_t value)
@@ -106,9 +124,9 @@ static inline void mp_write_bin(struct buf *out, struct slice bytes)
 {
     uint8_t header[MP_NUMBER_LEN_MAX];
     if (buf_has_room(out, sizeof header)) {
-        out->len = (size_t)(mp_put_bin(out->base + out->len, bytes.len) - out->base);
+        out->len = (size_t)(mp_put_bin_header(out->base + out->len, bytes.len) - out->base);
     } else {
-        buf_append(out, header, (size_t)(mp_put_bin(header, bytes.len) - header));
+        buf_append(out, header, (size_t)(mp_put_bin_header(header, bytes.len) - header));
     }
     buf_append(out, bytes.base, bytes.len);
 }

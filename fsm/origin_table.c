@@ -51,30 +51,24 @@ struct origin *origin_open(struct origin_table *table, uint64_t number, uint64_t
     table->memory_len += sizeof *origin;
     origin->digest = origin_digest(origin);
     table->origin_digest += origin->digest;
-    origin_hear(table, origin, now_ms, position);
+    origin_hear(table, origin, now_ms, position, 0);
     return origin;
 }
 
 void origin_hear(struct origin_table *table, struct origin *origin, uint64_t now_ms,
-                 struct position position)
+                 struct position position, uint64_t confirmed)
 {
+    if (confirmed > origin->confirmed) {
+        while (origin->count > 0 && origin_outcome_at(origin, 0)->sequence <= confirmed) {
+            drop_first(table, origin);
+        }
+        origin->confirmed = confirmed;
+    }
     origin->heard_ms = now_ms;
     origin->heard_index = position.index;
     origin->heard_place = position.place;
     list_remove(&origin->silence);
     list_append(&table->silence, &origin->silence);
-    refresh_digest(table, origin);
-}
-
-void origin_confirm(struct origin_table *table, struct origin *origin, uint64_t upto)
-{
-    if (upto <= origin->confirmed) {
-        return;
-    }
-    while (origin->count > 0 && origin_outcome_at(origin, 0)->sequence <= upto) {
-        drop_first(table, origin);
-    }
-    origin->confirmed = upto;
     refresh_digest(table, origin);
 }
 
@@ -125,17 +119,19 @@ void origin_keep(struct origin_table *table, struct origin *origin,
 {
     CHECK(record->sequence > origin->confirmed && origin->count < UNCONFIRMED_MAX);
     size_t len = record->result.len + record->ns.len + record->grants.len;
-    struct origin_outcome *outcome = calloc(1, sizeof *outcome + len);
+    struct origin_outcome *outcome = malloc(sizeof *outcome + len);
     CHECK(outcome != NULL);
-    outcome->sequence = record->sequence;
-    outcome->index = record->position.index;
-    outcome->place = record->position.place;
-    outcome->is_void = record->is_void;
-    outcome->ended = record->ended;
-    outcome->grant_count = record->grant_count;
-    outcome->result_len = record->result.len;
-    outcome->ns_len = record->ns.len;
-    outcome->grants_len = record->grants.len;
+    *outcome = (struct origin_outcome){
+        .sequence = record->sequence,
+        .index = record->position.index,
+        .place = record->position.place,
+        .is_void = record->is_void,
+        .ended = record->ended,
+        .grant_count = record->grant_count,
+        .result_len = record->result.len,
+        .ns_len = record->ns.len,
+        .grants_len = record->grants.len,
+    };
     const struct slice parts[] = {record->result, record->ns, record->grants};
     uint8_t *at = outcome->bytes;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {

@@ -61,11 +61,10 @@ struct origin *origin_find(const struct origin_table *table, uint64_t number);
 /* A new origin, heard now; the number was never used before. */
 struct origin *origin_open(struct origin_table *table, uint64_t number, uint64_t now_ms,
                            struct position position);
-/* It has spoken; positions grow. */
+/* It has spoken; positions grow. Raises its mark and drops what is confirmed; a lower mark changes
+ * nothing. */
 void origin_hear(struct origin_table *table, struct origin *origin, uint64_t now_ms,
-                 struct position position);
-/* Raises the mark and drops what is confirmed; a lower mark changes nothing. */
-void origin_confirm(struct origin_table *table, struct origin *origin, uint64_t upto);
+                 struct position position, uint64_t confirmed);
 void origin_forget(struct origin_table *table, struct origin *origin);
 void origin_table_forget_all(struct origin_table *table);
 /* The longest silent one, or NULL. */

@@ -64,7 +64,8 @@ static size_t wire_status_of(enum status status);
 static uint32_t body_field_count(enum op_kind kind);
 static void encode_body(const struct result *result, struct buf *out);
 static void encode_outcome(const struct outcome *outcome, struct buf *out);
-static void encode_holder(const struct holder *holder, struct buf *out);
+static uint8_t *put_outcome(uint8_t *at, const struct outcome *outcome);
+static uint8_t *put_holder(uint8_t *at, const struct holder *holder);
 static void encode_renew_all(const struct result *result, struct buf *out);
 static void decode_body(struct result_decoder *decoder, struct mp_reader *reader,
                         struct result *out_result);
@@ -283,56 +284,62 @@ static uint32_t outcome_field_count(enum outcome_kind kind)
     return counts[kind];
 }
 
+/* There is one for each key of a command: the room is asked for once. */
 static void encode_outcome(const struct outcome *outcome, struct buf *out)
 {
-    mp_write_array(out, outcome_field_count(outcome->kind));
-    mp_write_u64(out, (uint64_t)outcome->kind);
+    uint8_t *start = buf_reserve(out, LEN_OUTCOME);
+    if (start != NULL) {
+        buf_commit(out, (size_t)(put_outcome(start, outcome) - start));
+    }
+}
+
+static uint8_t *put_outcome(uint8_t *at, const struct outcome *outcome)
+{
+    at = mp_put_array(at, outcome_field_count(outcome->kind));
+    at = mp_put_u64(at, (uint64_t)outcome->kind);
     switch (outcome->kind) {
     case OUTCOME_KIND_GRANTED:
-        mp_write_u64(out, outcome->token);
-        mp_write_u64(out, outcome->expiry_ms);
-        mp_write_bool(out, outcome->held_before);
-        encode_holder(&outcome->holder, out);
-        return;
+        at = mp_put_u64(at, outcome->token);
+        at = mp_put_u64(at, outcome->expiry_ms);
+        at = mp_put_bool(at, outcome->held_before);
+        return put_holder(at, &outcome->holder);
     case OUTCOME_KIND_RENEWED:
     case OUTCOME_KIND_REESTABLISHED:
-        mp_write_u64(out, outcome->token);
-        mp_write_u64(out, outcome->expiry_ms);
-        return;
+        at = mp_put_u64(at, outcome->token);
+        return mp_put_u64(at, outcome->expiry_ms);
     case OUTCOME_KIND_HELD:
     case OUTCOME_KIND_TEARDOWN:
     case OUTCOME_KIND_LOST:
     case OUTCOME_KIND_NOT_OWNER:
     case OUTCOME_KIND_STALE:
     case OUTCOME_KIND_MISMATCH:
-        encode_holder(&outcome->holder, out);
-        return;
+        return put_holder(at, &outcome->holder);
     case OUTCOME_KIND_GRACE:
-        mp_write_u64(out, outcome->grace_ms_left);
-        return;
+        return mp_put_u64(at, outcome->grace_ms_left);
     case OUTCOME_KIND_UNAVAILABLE:
-        mp_write_u64(out, (uint64_t)outcome->limit);
-        return;
+        return mp_put_u64(at, (uint64_t)outcome->limit);
     case OUTCOME_KIND_LAPSED:
     case OUTCOME_KIND_RELEASED:
     case OUTCOME_KIND_UNKNOWN:
-        return;
+        return at;
     }
     CHECK(false);
+    return at;
 }
 
-static void encode_holder(const struct holder *holder, struct buf *out)
+static uint8_t *put_holder(uint8_t *at, const struct holder *holder)
 {
     if (holder->owner.base == NULL) {
-        mp_write_nil(out);
-        return;
+        return mp_put_byte(at, MP_LEAD_NIL);
     }
     CHECK(holder->owner.len > 0 && holder->owner.len <= OWNER_LEN_MAX);
-    mp_write_array(out, HOLDER_FIELDS);
-    mp_write_bin(out, holder->owner);
-    mp_write_u64(out, (uint64_t)holder->state);
-    mp_write_u64(out, holder->token);
-    mp_write_u64(out, holder->ms_left);
+    at = mp_put_array(at, HOLDER_FIELDS);
+    at = mp_put_bin_header(at, holder->owner.len);
+    memcpy(at, holder->owner.base, holder->owner.len);
+    at += holder->owner.len;
+    at = mp_put_u64(at, (uint64_t)holder->state);
+    at = mp_put_u64(at, holder->token);
+    return mp_put_u64(at, holder->ms_left);
 }
 
 static void encode_renew_all(const struct result *result, struct buf *out)

@@ -1,8 +1,8 @@
 /* Loading a snapshot: record by record, nothing trusted.
  *
- * Each record is checked field by field as it is read; what records say about each other (orders, sums, P1, P5) is checked where a structure
- * would take harm from it, and by invariants_check at the end. Lists in the order of tokens are
- * linked when all leases are known. */
+ * Each record is checked field by field as it is read; what records say about each other (orders,
+ * sums, P1, P5) is checked where a structure would take harm from it, and by invariants_check at
+ * the end. Lists in the order of tokens are linked when all leases are known. */
 #include <stdlib.h>
 
 #include "fsm/invariants.h"
@@ -440,7 +440,7 @@ static void load_origin(struct loader *loader, uint64_t number)
     }
     struct origin *origin =
         origin_open(&loader->fsm->origins, origin_number, heard_ms, position);
-    origin_confirm(&loader->fsm->origins, origin, confirmed);
+    origin_hear(&loader->fsm->origins, origin, heard_ms, position, confirmed);
     loader->origins[number] = origin;
 }
 

@@ -68,18 +68,12 @@ void buf_append_u64(struct buf *buf, uint64_t value)
     buf_append(buf, bytes, sizeof bytes);
 }
 
-uint8_t *buf_reserve(struct buf *buf, size_t len)
+uint8_t *buf_reserve_slow(struct buf *buf, size_t len)
 {
     if (!make_room(buf, len)) {
         return NULL;
     }
     return buf->base + buf->len;
-}
-
-void buf_commit(struct buf *buf, size_t len)
-{
-    CHECK(len <= buf->cap - buf->len);
-    buf->len += len;
 }
 
 void buf_consume(struct buf *buf, size_t len)

@@ -63,8 +63,18 @@ void buf_append_u64(struct buf *buf, uint64_t value);
 
 /* Room for `len` more bytes to be written in place: returns where, or NULL when over the maximum
  * (then overflown is set). Follow with buf_commit of at most that many. */
-uint8_t *buf_reserve(struct buf *buf, size_t len);
-void buf_commit(struct buf *buf, size_t len);
+uint8_t *buf_reserve_slow(struct buf *buf, size_t len);
+
+static inline uint8_t *buf_reserve(struct buf *buf, size_t len)
+{
+    return buf_has_room(buf, len) ? buf->base + buf->len : buf_reserve_slow(buf, len);
+}
+
+static inline void buf_commit(struct buf *buf, size_t len)
+{
+    CHECK(len <= buf->cap - buf->len);
+    buf->len += len;
+}
 
 /* Drop the first `len` bytes (what a reader consumed). */
 void buf_consume(struct buf *buf, size_t len);

@@ -49,6 +49,13 @@ static inline struct slice tree_key(const struct tree_node *node)
     return slice_from(node->key, node->key_len);
 }
 
+/* True when the key of `a` comes before that of `b`. Where the prefixes differ they decide. */
+static inline bool tree_node_before(const struct tree_node *a, const struct tree_node *b)
+{
+    return a->prefix != b->prefix ? a->prefix < b->prefix
+                                  : slice_compare(tree_key(a), tree_key(b)) < 0;
+}
+
 /* True when order, balance, links and the count are right. For tests and invariants. */
 bool tree_sound(const struct tree *tree);
 

@@ -1,14 +1,20 @@
 /* One decoder, strict by the table of well-formed sequences (Unicode 15, table 3-7). */
 #include "fsm/base/utf8.h"
 
-static size_t plain_len(struct slice text);
-static bool plain_word(const uint8_t *at);
+#define HIGH_BITS 0x8080808080808080ull
+#define LOW_BITS 0x0101010101010101ull
+
+static bool is_plain(struct slice text);
+static uint64_t odd_bytes(const uint8_t *at);
 static unsigned sequence_len(uint8_t lead);
 
 enum utf8_verdict utf8_check(struct slice text)
 {
     bool control = false;
-    for (size_t at = plain_len(text); at < text.len;) {
+    if (is_plain(text)) {
+        return UTF8_OK;
+    }
+    for (size_t at = 0; at < text.len;) {
         uint32_t code = 0;
         unsigned len = utf8_decode(text, at, &code);
         if (len == 0) {
@@ -43,36 +49,29 @@ unsigned utf8_decode(struct slice text, size_t at, uint32_t *out_code)
     return len;
 }
 
-/* How many bytes at the beginning are surely printable ASCII, looked at eight at a time: most keys
- * and owners are nothing else. What is left over at the end is looked at together with bytes before
- * it. */
-static size_t plain_len(struct slice text)
+/* True when the text is surely printable ASCII, as most keys and owners are: eight bytes at a time,
+ * those that are left over together with some before them. */
+static bool is_plain(struct slice text)
 {
-    size_t at = 0;
-    for (; text.len - at >= sizeof(uint64_t); at += sizeof(uint64_t)) {
-        if (!plain_word(text.base + at)) {
-            return at;
-        }
-    }
-    bool plain_end = at > 0 && plain_word(text.base + text.len - sizeof(uint64_t));
-    return plain_end ? text.len : at;
-}
-
-/* In each byte of the word: the high bit of `word` is set for what is not ASCII, that of `word + 1`
- * for 0x7f too, and that of `word - 0x20` (with the high bit lent, so that no borrow leaves the
- * byte) is clear for control characters. */
-static bool plain_word(const uint8_t *at)
-{
-    const uint64_t high = 0x8080808080808080ull;
-    const uint64_t ones = 0x0101010101010101ull;
-    uint64_t word;
-    memcpy(&word, at, sizeof word);
-    if ((word & high) != 0) {
+    if (text.len < sizeof(uint64_t)) {
         return false;
     }
-    uint64_t controls = ~((word | high) - 0x20 * ones) & high;
-    uint64_t deletes = (word + ones) & high;
-    return (controls | deletes) == 0;
+    uint64_t odd = odd_bytes(text.base + text.len - sizeof(uint64_t));
+    for (size_t at = 0; at + sizeof(uint64_t) <= text.len; at += sizeof(uint64_t)) {
+        odd |= odd_bytes(text.base + at);
+    }
+    return (odd & HIGH_BITS) == 0;
+}
+
+/* Where a byte of the word is not printable ASCII its high bit is set (the others mean nothing):
+ * that of `word` for what is not ASCII, that of `word + 1` for 0x7f too, and that of `word - 0x20`,
+ * with the high bit lent so that no borrow leaves the byte, is clear for control characters. A
+ * carry out of 0xff only reaches a word that is not plain anyway. */
+static uint64_t odd_bytes(const uint8_t *at)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word | (word + LOW_BITS) | ~((word | HIGH_BITS) - 0x20 * LOW_BITS);
 }
 
 static unsigned sequence_len(uint8_t lead)

@@ -7,8 +7,8 @@
  *   many   entries of one command of 700 keys of one owner
  *
  * Each step is a function of its own, so that callgrind can tell them apart: making the command is
- * the work of the node that was asked, closing the entry the leader's, decoding and applying that of
- * every node, reading the result again that of the node that answers. */
+ * the work of the node that was asked, closing the entry the leader's, decoding and applying that
+ * of every node, reading the result again that of the node that answers. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,8 +170,9 @@ static void name_everything(struct bench *bench)
                        rng_next(&bench->rng));
     }
     for (uint32_t i = 0; i < LEASES; i++) {
-        (void)snprintf(bench->keys[i], sizeof bench->keys[i], "sbx-%016" PRIx64 "%016" PRIx64 "%04x",
-                       rng_next(&bench->rng), rng_next(&bench->rng), (unsigned)i & 0xffffu);
+        (void)snprintf(bench->keys[i], sizeof bench->keys[i],
+                       "sbx-%016" PRIx64 "%016" PRIx64 "%04x", rng_next(&bench->rng),
+                       rng_next(&bench->rng), (unsigned)i & 0xffffu);
         uint32_t other = (uint32_t)rng_below(&bench->rng, i + 1);
         bench->order[i] = bench->order[other];
         bench->order[other] = i;

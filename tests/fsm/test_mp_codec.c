@@ -1,4 +1,4 @@
-/* Our own MessagePack against msgpack-c's: the same bytes are written, the same values read; and what
+/* Our own MessagePack against msgpack-c: the same bytes are written, the same values read; and what
  * is cut off, of the wrong type or announced without being there fails. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -46,7 +46,7 @@ static void test_origin_table__finds_what_is_kept_whatever_the_order(void **stat
         }
         if (rng_chance(&rng, 60) && confirmed < 190) {
             uint64_t upto = confirmed + rng_below(&rng, 8);
-            origin_confirm(&table, origin, upto);
+            origin_hear(&table, origin, 1, at(2), upto);
             for (; confirmed < upto; confirmed++) {
                 count -= kept[confirmed + 1];
             }
@@ -60,9 +60,9 @@ static void test_origin_table__finds_what_is_kept_whatever_the_order(void **stat
         }
     }
     assert_int_equal(confirmed, origin->confirmed);
-    origin_confirm(&table, origin, 5); /* a lower mark changes nothing */
+    origin_hear(&table, origin, 1, at(2), 5); /* a lower mark changes nothing */
     assert_int_equal(confirmed, origin->confirmed);
-    origin_confirm(&table, origin, 1000);
+    origin_hear(&table, origin, 1, at(2), 1000);
     assert_int_equal(table.outcome_count, 0);
     assert_true(table.outcome_digest == 0);
     origin_table_deinit(&table);
@@ -78,7 +78,7 @@ static void test_origin_table__the_longest_silent_comes_first(void **state)
     struct origin *first = origin_open(&table, 1, 0, at(1));
     struct origin *second = origin_open(&table, 2, 0, at(2));
     assert_ptr_equal(origin_table_longest_silent(&table), first);
-    origin_hear(&table, first, 0, at(3)); /* the same time: the position decides */
+    origin_hear(&table, first, 0, at(3), 0); /* the same time: the position decides */
     assert_ptr_equal(origin_table_longest_silent(&table), second);
     origin_forget(&table, second);
     assert_null(origin_find(&table, 2));
@@ -118,7 +118,7 @@ static void test_origin_table__is_full_by_count_and_by_bytes(void **state)
         keep(&table, origin, sequence, "");
     }
     assert_true(origin_full(origin));
-    origin_confirm(&table, origin, 1);
+    origin_hear(&table, origin, 1, at(2), 1);
     assert_false(origin_full(origin));
     static uint8_t bytes[UNCONFIRMED_LEN_MAX];
     struct origin_record record = {
@@ -126,7 +126,7 @@ static void test_origin_table__is_full_by_count_and_by_bytes(void **state)
         .result = slice_from(bytes, sizeof bytes - 1),
     };
     origin_keep(&table, origin, &record);
-    origin_confirm(&table, origin, 1024);
+    origin_hear(&table, origin, 1, at(2), 1024);
     assert_false(origin_full(origin));
     keep(&table, origin, 5001, "x");
     assert_true(origin_full(origin));
