@@ -467,7 +467,7 @@ static void decode_settings(struct mp_reader *reader, struct settings *out_setti
 static struct key_item *items_add(struct command_decoder *decoder, size_t count)
 {
     size_t needed = decoder->item_count + count;
-    if (needed > decoder->item_cap) {
+    if (needed > decoder->item_cap || decoder->items == NULL) {
         size_t cap = max_u64(needed, max_u64(ITEM_CAP_FIRST, decoder->item_cap * 2));
         struct key_item *items = realloc(decoder->items, cap * sizeof *items);
         CHECK(items != NULL);
