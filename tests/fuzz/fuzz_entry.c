@@ -1,7 +1,7 @@
 /* Decodes what an entry may hold under a fitting checksum, and what a result may. The input is the
- * number of commands (one byte) and the body. Whatever is taken is encoded and decoded again to the
- * same bytes; an entry is applied to a table with a lease, which must stay sound, and each result of
- * it is read. */
+ * number of commands (one byte) and the body. What is taken is encoded again, never longer than it
+ * was; an entry is applied to a table with a lease, which must stay sound, and each of its results
+ * is read. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
