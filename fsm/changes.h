@@ -1,5 +1,4 @@
-/* What one applied entry changed: the raw material of watch streams and of waiting (semantics.md
- * 3).
+/* What one applied entry changed: the raw material of watch streams and of waiting.
  *
  * The state machine fills one of these anew for every entry; whoever wants to keep a change copies
  * it before the next apply. Order is the order in which things happened inside the entry. */

@@ -63,7 +63,7 @@ bool fsm_query_owner(const struct fsm *fsm, struct slice ns, struct slice key, u
                      struct lease_view *out_view);
 
 /* True when a read at `now_ms` would show a lease that is due at that clock but still stored:
- * such a read waits (semantics.md 3). `prefix` for lists; for one key use key == prefix, exact. */
+ * such a read waits. `prefix` for lists; for one key use key == prefix, exact. */
 bool fsm_query_shows_due(const struct fsm *fsm, struct slice ns, struct slice key_or_prefix,
                          bool exact, uint64_t now_ms);
 
@@ -78,7 +78,7 @@ struct tombstone_view {
 bool fsm_query_tombstone(const struct fsm *fsm, struct slice ns, struct slice key,
                          struct tombstone_view *out_view);
 
-/* Cluster time since which the key is unowned (semantics.md 3). The key must be absent. */
+/* Cluster time since which the key is unowned (docs/protocol.md 1.3). The key must be absent. */
 uint64_t fsm_query_unowned_since(const struct fsm *fsm, struct slice ns, struct slice key);
 
 struct fsm_filter {

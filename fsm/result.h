@@ -20,8 +20,8 @@ void result_decoder_destroy(struct result_decoder *decoder);
 NODISCARD enum status result_decode(struct result_decoder *decoder, struct slice bytes,
                                     struct result *out_result);
 
-/* An upper bound, in bytes, of the encoded result of this operation (semantics.md 6: the node
- * counts the largest outcome that each request can have). */
+/* An upper bound, in bytes, of the encoded result of this operation: the node counts the largest
+ * outcome that each request can have. */
 size_t result_len_max(const struct op *op);
 
 /* "GRANTED", "HELD", ...; the words of the protocol. Never NULL. */

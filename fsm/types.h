@@ -67,7 +67,7 @@
 #define CLOCK_MS_MAX (1ull << 53) /* 285,000 years: clock + TTL never overflows */
 #define TOKEN_FLOOR_MAX (1ull << 62) /* leaves as many tokens to draw above it */
 
-/* Of one origin (semantics.md 6). */
+/* Of one origin. */
 #define UNCONFIRMED_MAX 1024u
 #define UNCONFIRMED_LEN_MAX (4u * 1024u * 1024u) /* bytes of outcomes */
 
@@ -122,7 +122,7 @@ struct key_item {
     struct slice identity; /* likewise */
 };
 
-/* Limits, periods and the cluster's design, which belong to the state (semantics.md 2 and 8). */
+/* Limits, periods and the cluster's design, which belong to the state. */
 struct settings {
     uint64_t leases_max;
     uint64_t leases_per_namespace_max; /* 0: none */

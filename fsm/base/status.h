@@ -1,7 +1,7 @@
 /* How an operation of ours ended: one table with a text, a class and an API error each.
  *
  * The class says what can have happened to a request that ended so; retry logic looks at nothing
- * else (architecture.md, section 2):
+ * else:
  *
  *   DONE      it was carried out; the outcome says what happened
  *   NOT_DONE  certainly not carried out; any node may try again
@@ -20,7 +20,7 @@ enum status_class {
     STATUS_CLASS_NEVER,
 };
 
-/* The errors that a client sees (semantics.md, section 4). The values are part of the protocol. */
+/* The errors that a client sees (docs/protocol.md 1.4). The values are part of the protocol. */
 enum api_error {
     API_ERROR_NONE = 0,
     API_ERROR_INVALID = 1,
@@ -80,7 +80,7 @@ enum status_class status_class(enum status status);
 /* NONE for STATUS_OK only. */
 enum api_error status_api_error(enum status status);
 
-/* "INVALID", "UNAVAILABLE", ...: the words of semantics.md, section 4. */
+/* "INVALID", "UNAVAILABLE", ...: the words of docs/protocol.md 1.4. */
 const char *api_error_name(enum api_error error);
 
 #endif
