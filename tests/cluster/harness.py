@@ -224,17 +224,17 @@ class Cluster:
             raise TestFailure(f"tenure {' '.join(arguments)[:200]}: exit {code}, no JSON: "
                               f"{out[:300]!r} {err[:300]!r}") from error
 
-    def start(self):
-        """First start: node 1 makes the cluster, the others join, all become voters."""
-        first, *others = self.nodes
+    def start(self, nodes=None):
+        """First start: the first one makes the cluster, the others join, all become voters."""
+        first, *others = nodes or self.nodes
         first.start()
-        wait_until(first.status, "node 1 answers")
+        wait_until(first.status, f"node {first.number} answers")
         code, out, err = self.cli(first, "cluster", "init")
         check(code == 0, f"cluster init: exit {code}: {out}{err}")
         for node in others:
             node.start(join=first.address)
-        self.wait_ready()
-        voters = min(len(self.nodes), 3)
+        self.wait_ready([first, *others])
+        voters = min(1 + len(others), 3)
         wait_until(lambda: self.count_voters() == voters, f"{voters} voters")
 
     def wait_ready(self, nodes=None, deadline_s=READY_DEADLINE_S):

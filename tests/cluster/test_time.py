@@ -46,6 +46,108 @@ def claim_until_granted(api, key):
     return 0.0, 0.0
 
 
+NEWCOMER_TTL_MS = 500
+CLOCK_MS = 1.0  # the resolution of the cluster's clock
+GRACE_LEFT_MS = 2000  # what shall be left of the grace when the newcomer asks first
+
+
+def case_newcomer(rounds):
+    """T10: a node that joins long after an expiry knows its age: no wait, and the exact grace.
+
+    The long form joins 15 s after the expiry in its first round.
+    """
+    rests_s, took_ms, late_ms = [], [], []
+    for number in range(rounds):
+        rests_s.append(15 if rounds > 1 and number == 0 else 2)
+        with Cluster(4, ready=False) as cluster:
+            *old, fresh = cluster.nodes
+            cluster.start(old)
+            # Not the leader: its end would stop the clock for a moment, and blur the measure.
+            ends = claim_and_crash(cluster.followers()[0], ("plain", "graced"))
+            lag = ClockLag(cluster)
+            # No event ends the rest: it is the age that the lease shall have.
+            time.sleep(NEWCOMER_TTL_MS / 1000 + rests_s[-1])
+            fresh.start(join=cluster.leader().address)
+            cluster.wait_ready([fresh])
+            with fresh.api() as api:
+                took_ms.append(claim_at_once(api))
+                late_ms.append(adopt_after_grace(api, *ends["graced"], lag))
+    return (f"{' + '.join(map(str, rests_s))} s after the expiry: claimed in {max(took_ms):.1f} "
+            f"ms; every GRACE exact, adopted {max(late_ms):.0f} ms after its end at most")
+
+
+class ClockLag:
+    """How far the cluster's clock may be behind the wall: it stands while nothing commits (P4)."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.began = cluster.leader().status()
+
+    def most_ms(self):
+        """Since this was made, by the leader's own account, and for each election in between."""
+        now = self.cluster.leader().status()
+        elections = now["term"] - self.began["term"]
+        lost_ms = now["clock_lost_ms"] - (0 if elections else self.began["clock_lost_ms"])
+        return LATE_MS + lost_ms + elections * (250 + OUTAGE_MS)
+
+
+def claim_and_crash(node, keys):
+    """A claims on a node that dies with it; {key: (due on the cluster's clock, sent at)}."""
+    ends = {}
+    with node.api() as api:
+        for key in keys:
+            sent_s = time.monotonic()
+            clock_ms, granted = answer(api, key, owner="a", ttl_ms=NEWCOMER_TTL_MS)
+            check(granted["outcome"] == "GRANTED", f"{key}: {granted}")
+            ends[key] = (clock_ms + granted["ms_left"], sent_s)
+        node.kill()
+    return ends
+
+
+def answer(api, key, **parameters):
+    """(cluster clock of the outcome, the outcome) of one claim."""
+    result = api.result("claim", key=key, **parameters)
+    outcome = result["outcomes"][0]
+    return outcome.get("clock_ms", result["clock_ms"]), outcome
+
+
+def claim_at_once(api):
+    """One request, one answer: GRANTED; how many ms that took."""
+    began_s = time.monotonic()
+    granted = api.claim("plain", owner="c", ttl_ms=60000)
+    took_ms = (time.monotonic() - began_s) * 1000
+    check(granted["outcome"] == "GRANTED", f"the newcomer's first claim: {granted}")
+    return took_ms
+
+
+def adopt_after_grace(api, due_ms, sent_s, lag):
+    """GRACE with what is left since the lease was due, then GRANTED; how many ms after the end."""
+    due_s = sent_s + NEWCOMER_TTL_MS / 1000
+    asked_s = time.monotonic()
+    grace_ms = int((asked_s - due_s) * 1000) + GRACE_LEFT_MS
+    end_s = due_s + grace_ms / 1000
+    ask = {"owner": "c", "ttl_ms": 60000, "adopt": True, "grace_ms": grace_ms}
+    clock_ms, outcome = answer(api, "graced", **ask)
+    check(outcome["outcome"] == "GRACE", f"the first with a grace of {grace_ms} ms: {outcome}")
+    left_ms, least_ms = outcome["grace_ms_left"], (end_s - time.monotonic()) * 1000
+    most_ms = (end_s - asked_s) * 1000 + lag.most_ms()
+    check(least_ms - CLOCK_MS <= left_ms <= most_ms,
+          f"{left_ms} ms of grace left, by the wall {least_ms:.0f}..{most_ms:.0f}")
+    while outcome["outcome"] == "GRACE":
+        check(outcome["grace_ms_left"] == due_ms + grace_ms - clock_ms,
+              f"due at {due_ms}, grace {grace_ms}, clock {clock_ms}: {outcome}")
+        time.sleep(0.005)
+        asked_s = time.monotonic()
+        clock_ms, outcome = answer(api, "graced", **ask)
+    check(outcome["outcome"] == "GRANTED", f"after the grace: {outcome}")
+    check(clock_ms >= due_ms + grace_ms, f"adopted at {clock_ms}, {due_ms} + {grace_ms} is the end")
+    early_ms = (end_s - time.monotonic()) * 1000
+    check(early_ms <= CLOCK_MS, f"adopted {early_ms:.1f} ms before the end of the grace")
+    late_ms, most_ms = (asked_s - end_s) * 1000, lag.most_ms()
+    check(late_ms <= most_ms, f"adopted {late_ms:.0f} ms after the end, of {most_ms:.0f} allowed")
+    return late_ms
+
+
 def case_elections(rounds):
     """T1: leaders die every second; a silent lease of 4 s ends all the same, and never early."""
     ttl_ms, elections, ends_ms = 4000, 0, []
