@@ -1,15 +1,17 @@
 /* A closed-loop load generator: each connection sends its next request when the last one is
  * answered. One thread, one epoll. One line of JSON at the end.
  *
- * Usage: bench_load WORKLOAD CONNECTIONS SECONDS SOCKET[,SOCKET...]
+ * Usage: bench_load WORKLOAD CONNECTIONS SECONDS SOCKET[,SOCKET...] [PERIOD_MS]
  *   take      every request takes one of 10,000 keys (W1 with one connection)
  *   mixed     70 % renew own, 20 % take, 5 % claim (half against a peer), 5 % release (W2)
  *   owner     linearizable owner reads of own keys (W5)
+ *   renew_one every request renews one own key
  *   renew     10,000 leases of one owner renewed by their keys in one request (W4a)
  *   renew_all the same by one request without keys (W4b)
  *
  * Connections are spread over the sockets in turn; each is an owner with its own share of the keys,
- * taken before the clock starts. */
+ * taken before the clock starts. With a period, for one connection only, requests are at least so
+ * far apart. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -36,11 +38,14 @@ enum workload {
     WORKLOAD_TAKE,
     WORKLOAD_MIXED,
     WORKLOAD_OWNER,
+    WORKLOAD_RENEW_ONE,
     WORKLOAD_RENEW,
     WORKLOAD_RENEW_ALL,
 };
 
-static const char *const workload_names[] = {"take", "mixed", "owner", "renew", "renew_all"};
+static const char *const workload_names[] = {"take",      "mixed", "owner",
+                                             "renew_one", "renew", "renew_all"};
+#define WORKLOAD_COUNT (sizeof workload_names / sizeof workload_names[0])
 
 struct connection {
     int fd;
@@ -55,6 +60,7 @@ struct connection {
 struct load {
     enum workload workload;
     unsigned connection_count;
+    uint64_t period_ns; /* 0: the next request leaves when the last one is answered */
     struct connection *connections;
     struct key_item *all; /* KEYS_COUNT items, of one owner in renew */
     char (*key_text)[KEY_TEXT_LEN + 1];
@@ -72,6 +78,7 @@ static int connect_to(const char *path);
 static void keys_make(struct load *load);
 static void connections_open(struct load *load, char *sockets);
 static void take_all(struct load *load);
+static void pace(const struct load *load, const struct connection *connection);
 static void next_request(struct load *load, struct connection *connection);
 static void mixed_fill(struct load *load, struct connection *connection,
                        struct proto_request *request, unsigned key);
@@ -87,20 +94,21 @@ static void fail(const char *what);
 int main(int argc, char **argv)
 {
     struct load *load = calloc(1, sizeof *load);
-    if (argc != 5 || load == NULL) {
-        (void)fprintf(stderr,
-                      "usage: bench_load WORKLOAD CONNECTIONS SECONDS SOCKET[,SOCKET...]\n");
+    if (argc < 5 || argc > 6 || load == NULL) {
+        (void)fprintf(stderr, "usage: bench_load WORKLOAD CONNECTIONS SECONDS SOCKET[,SOCKET...] "
+                              "[PERIOD_MS]\n");
         return 2;
     }
     unsigned workload = 0;
-    while (workload < 5 && strcmp(workload_names[workload], argv[1]) != 0) {
+    while (workload < WORKLOAD_COUNT && strcmp(workload_names[workload], argv[1]) != 0) {
         workload++;
     }
     load->workload = (enum workload)workload;
     load->connection_count = (unsigned)strtoul(argv[2], NULL, 10);
     uint64_t seconds = strtoull(argv[3], NULL, 10);
-    if (workload == 5 || load->connection_count < 1 || load->connection_count > CONNECTIONS_MAX ||
-        seconds < 1 || seconds > 600) {
+    load->period_ns = argc > 5 ? strtoull(argv[5], NULL, 10) * 1000000u : 0;
+    if (workload == WORKLOAD_COUNT || load->connection_count < 1 ||
+        load->connection_count > CONNECTIONS_MAX || seconds < 1 || seconds > 600) {
         (void)fprintf(stderr, "bench_load: unknown workload, or 1..1024 connections, 1..600 s\n");
         return 2;
     }
@@ -110,6 +118,10 @@ int main(int argc, char **argv)
     load->decoder = proto_decoder_create();
     buf_init(&load->out, MESSAGE_LEN_MAX);
     rng_init(&load->rng, clock_ns());
+    if (load->period_ns > 0 && load->connection_count > 1) {
+        (void)fprintf(stderr, "bench_load: a period is for one connection\n");
+        return 2;
+    }
     keys_make(load);
     connections_open(load, argv[4]);
     take_all(load);
@@ -224,6 +236,17 @@ static void take_all(struct load *load)
     memset(&load->histogram, 0, sizeof load->histogram);
 }
 
+/* The only connection has nothing under way meanwhile, so nobody else waits. */
+static void pace(const struct load *load, const struct connection *connection)
+{
+    uint64_t at_ns = connection->sent_ns + load->period_ns;
+    struct timespec at = {.tv_sec = (time_t)(at_ns / 1000000000u),
+                          .tv_nsec = (long)(at_ns % 1000000000u)};
+    while (load->period_ns > 0 &&
+           clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR) {
+    }
+}
+
 static void next_request(struct load *load, struct connection *connection)
 {
     struct proto_request request = {0};
@@ -243,6 +266,10 @@ static void next_request(struct load *load, struct connection *connection)
         break;
     case WORKLOAD_OWNER:
         request.method = PROTO_METHOD_OWNER;
+        break;
+    case WORKLOAD_RENEW_ONE:
+        request.method = PROTO_METHOD_RENEW;
+        request.op.kind = OP_KIND_RENEW;
         break;
     case WORKLOAD_RENEW:
         request.method = PROTO_METHOD_RENEW;
@@ -398,6 +425,7 @@ static void run(struct load *load, uint64_t seconds)
             if (!receive_reply(load, connection)) {
                 continue;
             }
+            pace(load, connection);
             if (clock_ns() < end_ns) {
                 next_request(load, connection);
             } else {
