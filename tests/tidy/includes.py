@@ -45,8 +45,8 @@ OURS = [
     # As pure; they read the table and the bytes of commands.
     (r"node/(read_answer|forwarder)\.[ch]",
      r"fsm/.*|client/protocol\w*\.h|node/(peer_frame|read_answer|forwarder)\.h"),
-    (r"node/(dispatch|node\w*)\.c", r"fsm/.*|node/.*|client/protocol\w*\.h|raft/replica\.h"),
-    (r"node/node_internal\.h", r"fsm/.*|node/.*|client/protocol\w*\.h|raft/replica\.h"),
+    (r"node/(dispatch\w*|node\w*)\.c", r"fsm/.*|node/.*|client/protocol\w*\.h|raft/replica\.h"),
+    (r"node/(dispatch|node)_internal\.h", r"fsm/.*|node/.*|client/protocol\w*\.h|raft/replica\.h"),
     (r"node/(dispatch|node)\.h", r"fsm/.*|node/.*|client/protocol\w*\.h"),
     (r"node/.*", PURE_NODE_SEES + r"|node/.*"),
     (r"client/tenure(_admin)?\.h", r"tenure\.h"),  # beside it, where both are installed
