@@ -503,7 +503,8 @@ def test_what_the_contract_calls_invalid_is_invalid_here(row: tuple[str, ...]) -
         (math.inf, "a float"), (-0.0, "a float"), (1e300, "a float"), ("30", '"30"'),
         (b"30", '"30"'), (-1, "-1"), (9, "9"), (2**63, str(2**63)), (2**64, str(2**64)),
         ([1], "an array"), ({}, "a map"), (object(), "something else"),
-        pytest.param(10**10000, "a number of 33220 bits", id="huge"), ("x" * 200, '"' + "x" * 91 + "..."),
+        pytest.param(10**10000, "a number of 33220 bits", id="huge"),
+        ("x" * 200, '"' + "x" * 91 + "..."),
         ("\u00e4\n\\", '"\\xc3\\xa4\\x0a\\x5c"'),
     ],
 )
