@@ -13,3 +13,61 @@ What is promised and what outcomes mean: docs/protocol.md.
 """
 
 from __future__ import annotations
+
+from tenure.client import Client
+from tenure.errors import (
+    DeniedError,
+    IncompatibleError,
+    InternalError,
+    InvalidError,
+    TenureError,
+    UnavailableError,
+    UnknownError,
+)
+from tenure.process import new_owner, now_ns
+from tenure.results import (
+    Count,
+    Departure,
+    Fields,
+    Holder,
+    Item,
+    Kind,
+    Lease,
+    Outcome,
+    Page,
+    Position,
+    Reason,
+    RenewAll,
+    State,
+    Value,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Client",
+    "Count",
+    "DeniedError",
+    "Departure",
+    "Fields",
+    "Holder",
+    "IncompatibleError",
+    "InternalError",
+    "InvalidError",
+    "Item",
+    "Kind",
+    "Lease",
+    "Outcome",
+    "Page",
+    "Position",
+    "Reason",
+    "RenewAll",
+    "State",
+    "TenureError",
+    "UnavailableError",
+    "UnknownError",
+    "Value",
+    "__version__",
+    "new_owner",
+    "now_ns",
+]

@@ -255,15 +255,23 @@ _COUNTS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 class Reader:
     """Cuts what comes from a connection into messages.
 
-    Each byte is looked at once, however small the pieces in which it comes. Holds at most one
-    message and what was fed beyond it.
+    Each byte is looked at once, however small the pieces in which it comes. Holds the message that
+    was handed out last and what was fed beyond it.
     """
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._begin()
+        self.clear()
 
-    def _begin(self) -> None:
+    def clear(self) -> None:
+        """As new."""
+        self._buffer = bytearray()
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Begins again with the message that was handed out last, or is being read.
+
+        For when an exception has come in between, by a signal, anywhere in here.
+        """
         self._at = 0
         self._items = 0
         self._left = [1]  # elements that are missing, per open container
@@ -271,7 +279,7 @@ class Reader:
     @property
     def is_empty(self) -> bool:
         """Nothing was fed that is not part of a message that was handed out."""
-        return not self._buffer
+        return self._at == len(self._buffer) and not (self._left and self._at)
 
     def feed(self, data: bytes) -> None:
         """Adds what came."""
@@ -279,15 +287,15 @@ class Reader:
 
     def next(self) -> bytes | None:
         """The next whole message, None if it is not there yet; raises BrokenReply."""
+        if not self._left:
+            del self._buffer[: self._at]
+            self.rewind()
         if self._buffer and self._buffer[0] not in (0x94, 0xDC, 0xDD):
             raise BrokenReply("not an array of four")
         while self._left:
             if not self._step():
                 return None
-        message = bytes(self._buffer[: self._at])
-        del self._buffer[: self._at]
-        self._begin()
-        return message
+        return bytes(self._buffer[: self._at])
 
     def _step(self) -> bool:
         """Goes past one object's header or body; False where it is not all there."""

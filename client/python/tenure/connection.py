@@ -1,0 +1,175 @@
+"""One connection to a node: a unix socket on which every wait ends by its deadline.
+
+Deadlines are instants of CLOCK_BOOTTIME in nanoseconds. A connection belongs to one call at a time
+and to the process that opened it.
+
+How an operation ended is returned and not raised: a signal handler may raise anything on top of a
+running call, also a TimeoutError or what a call of its own has raised, and that must not be taken
+for what happened here. Only errors with a number come from the kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import time
+from typing import Iterator
+
+from tenure.errors import DeniedError, TenureError, UnavailableError
+from tenure.process import now_ns, process_stamp
+from tenure.protocol import Reader
+from tenure.session import NS_PER_MS, not_connected, not_submitted
+
+_RECEIVE_LEN = 64 * 1024
+_NO_DESCRIPTOR = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
+class Connection:
+    """A connected socket, which it takes, and the reader of what comes from it."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.reader = Reader()
+        self._socket = connected
+        self._stamp = process_stamp()
+        self._is_spent = False
+
+    @property
+    def is_ours(self) -> bool:
+        """This process opened it, not one that it was forked from."""
+        return self._stamp == process_stamp()
+
+    @property
+    def is_reusable(self) -> bool:
+        """A next call may have it: nothing was received that nobody asked for."""
+        return not self._is_spent and self.reader.is_empty
+
+    def is_quiet(self) -> bool:
+        """It is open and has nothing to say: neither an end nor bytes that nobody asked for."""
+        with _ignoring_kernel_errors():
+            self._socket.setblocking(False)
+            try:
+                self._socket.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                return True
+        return False
+
+    def send(self, data: bytes, deadline_ns: int) -> TenureError | None:
+        """None when the last byte was handed over; else it was not, and why."""
+        left = memoryview(data)
+        while left:
+            if not self._wait_until(deadline_ns):
+                return not_submitted()
+            try:
+                left = left[self._socket.send(left, socket.MSG_NOSIGNAL) :]
+            except OSError as error:
+                if not _is_only_late(error, deadline_ns):
+                    return not_connected()
+        return None
+
+    def receive(self, deadline_ns: int) -> bytes | None:
+        """What came, at least a byte; empty: there is no more.
+
+        None: nothing came until then and nothing can come any more, as ``last_look`` says.
+        """
+        while self._wait_until(deadline_ns):
+            try:
+                return self._socket.recv(_RECEIVE_LEN)
+            except OSError as error:
+                if not _is_only_late(error, deadline_ns):
+                    return b""
+        return self.last_look() or None
+
+    def last_look(self) -> bytes:
+        """Shuts the receiving side and reads what is there already.
+
+        From here on the node's writes fail, so that it learns that its answer was not taken; what
+        it has written before counts. The connection is of no use to another call.
+        """
+        self._is_spent = True
+        data = bytearray()
+        with _ignoring_kernel_errors():
+            self._socket.shutdown(socket.SHUT_RD)
+        with _ignoring_kernel_errors():
+            self._socket.setblocking(False)
+            while piece := self._socket.recv(_RECEIVE_LEN):
+                data += piece
+        return bytes(data)
+
+    def close(self) -> None:
+        """Ends it; in a child of the process that opened it only the child's copy, for the
+        connection itself lives on."""
+        if self.is_ours:
+            # A child may have a copy of the descriptor: without this the node would see no end.
+            with _ignoring_kernel_errors():
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _wait_until(self, deadline_ns: int) -> bool:
+        """Sets how long the next operation may take; False when there is no time left."""
+        left_ns = deadline_ns - now_ns()
+        if left_ns <= 0:
+            return False
+        self._socket.settimeout(left_ns / 1e9)
+        return True
+
+
+def open_connection(path: bytes) -> Connection | TenureError:
+    """A new one, at once; or that nobody listens (yet), that no descriptor is left, or that this
+    user may not."""
+    try:
+        connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        return _error_of(error, path)
+    try:
+        # A full backlog answers at once instead of waiting: the session tries again.
+        connecting.setblocking(False)
+        connecting.connect(path)
+    except OSError as error:
+        connecting.close()
+        return _error_of(error, path)
+    except BaseException:
+        connecting.close()
+        raise
+    return Connection(connecting)
+
+
+def wait_until(until_ns: int) -> None:
+    """Does nothing until that instant."""
+    while (left_ns := until_ns - now_ns()) > 0:
+        time.sleep(left_ns / 1e9)
+
+
+def _error_of(error: OSError, path: bytes) -> TenureError:
+    if error.errno is None:
+        raise error
+    shown = os.fsdecode(path)
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return DeniedError(
+            f"not allowed for this caller: {shown}", status="DENIED", detail=shown
+        )
+    if error.errno in _NO_DESCRIPTOR:
+        return UnavailableError(f"out of memory: {error.strerror}", status="NO_MEMORY")
+    return not_connected(shown)
+
+
+def _is_only_late(error: OSError, deadline_ns: int) -> bool:
+    """Nothing could be done yet; False: the connection is broken. Raises what is no error of the
+    socket."""
+    if error.errno is not None:
+        return error.errno == errno.EAGAIN
+    # A socket's own timeout comes when the time is over, whole milliseconds of poll() apart.
+    if error.args == ("timed out",) and now_ns() + 2 * NS_PER_MS >= deadline_ns:
+        return True
+    raise error
+
+
+@contextlib.contextmanager
+def _ignoring_kernel_errors() -> Iterator[None]:
+    """For what is done to a socket that may be broken."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
