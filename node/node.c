@@ -184,7 +184,6 @@ static enum node_exit open_replica(struct node *node)
         .snapshot_entries = node->config.snapshot_entries,
         .snapshot_bytes = node->config.snapshot_bytes,
         .reserve_len = node->config.reserve_bytes,
-        .birth_token_floor = node_token_floor_by_wall_clock(),
     };
     struct replica_callbacks callbacks = replica_callbacks_of(node);
     char why[WHY_LEN] = "";

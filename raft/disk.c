@@ -200,6 +200,13 @@ static size_t identity_encode(const struct disk_identity *identity,
                        (unsigned long long)identity->cluster.generation_random,
                        (unsigned long long)identity->node_id);
     CHECK(len > 0 && len < (int)IDENTITY_TEXT_LEN_MAX - 32);
+    if (identity->founding.voters != 0) {
+        len += snprintf(out_text + len, IDENTITY_TEXT_LEN_MAX - (size_t)len,
+                        "founding_voters=%llu\nfounding_token_floor=%llu\n",
+                        (unsigned long long)identity->founding.voters,
+                        (unsigned long long)identity->founding.token_floor);
+        CHECK(len < (int)IDENTITY_TEXT_LEN_MAX - 32);
+    }
     uint32_t crc = crc32c(0, out_text, (size_t)len);
     return (size_t)len + (size_t)snprintf(out_text + len, IDENTITY_TEXT_LEN_MAX - (size_t)len,
                                           "crc32c=%08x\n", crc);
@@ -235,15 +242,21 @@ static enum status identity_decode(const char *text, size_t len, struct disk_ide
     unsigned long long generation;
     unsigned long long random;
     unsigned long long node_id;
+    unsigned long long voters = 0;
+    unsigned long long token_floor = 0;
     struct disk_identity identity = {0};
+    /* The last two are a founder's. */
     if (sscanf(text,
                "tenure_identity=%*u cluster_id=%32[0-9a-f] generation=%llu "
-               "generation_random=%llx node_id=%llu",
-               id, &generation, &random, &node_id) == 4 &&
+               "generation_random=%llx node_id=%llu founding_voters=%llu "
+               "founding_token_floor=%llu",
+               id, &generation, &random, &node_id, &voters, &token_floor) >= 4 &&
         strlen(id) == 2 * CLUSTER_ID_LEN && hex_decode(id, identity.cluster.id, CLUSTER_ID_LEN)) {
         identity.cluster.generation = generation;
         identity.cluster.generation_random = random;
         identity.node_id = node_id;
+        identity.founding =
+            (struct disk_founding){.voters = voters, .token_floor = token_floor};
         char again[IDENTITY_TEXT_LEN_MAX];
         if (node_id != 0 && identity_encode(&identity, again) == len &&
             memcmp(again, text, len) == 0) {
@@ -295,7 +308,11 @@ enum status disk_identity_store(struct disk *disk, const struct disk_identity *i
     if (renameat(disk->dir_fd, "identity.new", disk->dir_fd, "identity") != 0) {
         return failed(out_detail, "rename", "identity");
     }
-    return fsync(disk->dir_fd) == 0 ? STATUS_OK : failed(out_detail, "sync", disk->dir);
+    if (fsync(disk->dir_fd) != 0) {
+        (void)failed(out_detail, "sync", disk->dir);
+        return STATUS_UNKNOWN;
+    }
+    return STATUS_OK;
 }
 
 /* --- watermark -------------------------------------------------------------------------------- */

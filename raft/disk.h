@@ -30,9 +30,17 @@ struct uv_loop_s;
 
 #define DISK_IDENTITY_VERSION 1u
 
+/* What a cluster was asked to be when it was founded here: kept with the identity until, and after,
+ * the birth entry says it, so that whoever finishes an interrupted founding knows. */
+struct disk_founding {
+    uint64_t voters; /* 0: nothing is kept, as on a node that joined */
+    uint64_t token_floor;
+};
+
 struct disk_identity {
     struct cluster_identity cluster;
     uint64_t node_id; /* never 0 */
+    struct disk_founding founding;
 };
 
 struct disk_options {
@@ -62,7 +70,8 @@ NODISCARD enum status disk_open(const char *dir, struct disk **out_disk,
 NODISCARD enum status disk_identity_load(struct disk *disk, struct disk_identity *out_identity,
                                          struct disk_detail *out_detail);
 
-/* Atomically and durably, before it returns: for birth, joining and a raised generation. */
+/* Atomically and durably, before it returns: for birth, joining and a raised generation. STATUS_IO:
+ * certainly not there. STATUS_UNKNOWN: there, but perhaps not after a power cut. */
 NODISCARD enum status disk_identity_store(struct disk *disk, const struct disk_identity *identity,
                                           struct disk_detail *out_detail);
 

@@ -10,7 +10,9 @@
  *
  * A founder's node id is the beginning of its cluster's id, so that a node which died between
  * writing its identity and its first log entry knows after the restart that it still has to write
- * that entry; every other node without a log waits to be admitted. */
+ * that entry; every other node without a log waits to be admitted. What the cluster was asked to be
+ * stands in the identity too: written at once, there is no moment in which one is on disk without
+ * the other. It holds until the birth is in the log, behind libraft's first entry. */
 #include "raft/replica_internal.h"
 
 #include <inttypes.h>
@@ -31,6 +33,9 @@
 #define TRAILING_ENTRIES_MIN 256u
 #define TRAILING_ENTRIES_MAX 8192u
 
+/* The log of a founder that has written libraft's configuration and not yet the birth. */
+#define UNBORN_INDEX_MAX 1u
+
 #define WHY_LEN 256u /* of replica_open's text */
 
 static void config_default(struct replica_config *config);
@@ -45,6 +50,8 @@ static void raft_settings(struct replica *replica);
 static enum status verify_entry(void *ctx, struct slice bytes, struct disk_detail *out_why);
 static enum status verify_snapshot(void *ctx, struct slice bytes, struct disk_detail *out_why);
 static bool founder(const struct disk_identity *identity);
+static enum status birth_prepare(struct replica *replica, const struct disk_state *state,
+                                 struct disk_detail *out_detail);
 static void on_guard_fatal(void *ctx, enum status status, const char *detail);
 static void on_disk_failure(void *ctx, enum status status, const char *detail);
 static void on_disk_report(void *ctx, const char *line);
@@ -74,6 +81,8 @@ enum status replica_open(const struct replica_config *config,
     if (config->backend != NULL) {
         replica->identity.node_id = config->backend_node_id;
         replica->identity.cluster = config->backend_identity;
+        replica->identity.founding.voters = replica->config.voters_wanted;
+        replica->birth_due = founder(&replica->identity);
     } else {
         status = open_disk(replica, out_why);
     }
@@ -128,16 +137,15 @@ enum status replica_init_cluster(struct replica *replica, uint64_t token_floor,
         identity.cluster.id[0] = 1;
         memcpy(&identity.node_id, identity.cluster.id, sizeof identity.node_id);
     }
-    struct op birth = replica_birth_op(replica, &identity.cluster);
+    identity.founding = (struct disk_founding){
+        .voters = voters_wanted != 0 ? voters_wanted : replica->config.voters_wanted,
+        .token_floor = token_floor,
+    };
+    struct op birth = replica_birth_op(&identity);
     struct violation violation;
-    birth.token_floor = token_floor;
-    birth.settings.voters_wanted =
-        voters_wanted != 0 ? voters_wanted : replica->config.voters_wanted;
     if (op_validate(&birth, &violation) != STATUS_OK) {
         return STATUS_INVALID;
     }
-    replica->config.birth_token_floor = token_floor;
-    replica->config.voters_wanted = (unsigned)birth.settings.voters_wanted;
     struct disk_detail detail = {""};
     if (replica->disk != NULL) {
         enum status status = disk_identity_store(replica->disk, &identity, &detail);
@@ -148,6 +156,8 @@ enum status replica_init_cluster(struct replica *replica, uint64_t token_floor,
         }
     }
     replica->identity = identity;
+    replica->config.voters_wanted = (unsigned)identity.founding.voters;
+    replica->birth_due = true;
     return start_or_stop(replica, true);
 }
 
@@ -171,6 +181,7 @@ enum status replica_join_cluster(struct replica *replica, const struct cluster_i
         }
     }
     replica->identity = identity;
+    replica->birth_due = false;
     return start_or_stop(replica, false);
 }
 
@@ -199,6 +210,25 @@ static void config_default(struct replica_config *config)
 static bool founder(const struct disk_identity *identity)
 {
     return memcmp(&identity->node_id, identity->cluster.id, sizeof identity->node_id) == 0;
+}
+
+/* Has this node still to write the birth, and does it know which? */
+static enum status birth_prepare(struct replica *replica, const struct disk_state *state,
+                                 struct disk_detail *out_detail)
+{
+    replica->birth_due = founder(&replica->identity) && state->last_index <= UNBORN_INDEX_MAX;
+    if (!replica->birth_due) {
+        return STATUS_OK;
+    }
+    struct op birth = replica_birth_op(&replica->identity);
+    struct violation violation;
+    if (op_validate(&birth, &violation) != STATUS_OK) {
+        (void)snprintf(out_detail->text, sizeof out_detail->text,
+                       "identity: this node began to found a cluster, and what for is not said");
+        return STATUS_CORRUPT;
+    }
+    replica->config.voters_wanted = (unsigned)birth.settings.voters_wanted;
+    return STATUS_OK;
 }
 
 /* --- start */
@@ -291,6 +321,9 @@ static enum status start_disk(struct replica *replica, bool *bootstrap, struct r
     enum status status = disk_verify(replica->disk, &check, &state, &detail);
     replica->adapter.decoder = NULL;
     command_decoder_destroy(decoder);
+    if (status == STATUS_OK) {
+        status = birth_prepare(replica, &state, &detail);
+    }
     if (status == STATUS_OK) {
         if (founder(&replica->identity) && state.term == 0 && state.last_index == 0) {
             *bootstrap = true;

@@ -59,6 +59,7 @@ struct replica_view {
     bool leader;      /* leads in `term` */
     bool serving;     /* leads, and an entry of its own term is applied: may propose and read */
     bool transferring;
+    bool founding; /* a cluster was founded here, and its birth is not applied yet */
     uint64_t term;
     uint64_t leader_id; /* a hint; 0: unknown */
     uint64_t commit_index;
@@ -134,9 +135,6 @@ struct replica_config {
     uint64_t snapshot_entries; /* a snapshot every so many entries; 0: the default */
     uint64_t snapshot_bytes;   /* or bytes, whichever is first; 0: the default */
     uint64_t reserve_len; /* bytes kept free by a reserve file; 0: the default, 64 MiB */
-    /* What the token counter is raised to if the cluster's birth has still to be proposed, because
-     * the node died in replica_init_cluster; read from the wall clock by the owner. */
-    uint64_t birth_token_floor;
 };
 
 /* Open the data directory: lock it, read the identity, check every file before libraft sees it,
@@ -161,9 +159,13 @@ void replica_destroy(struct replica *replica);
 /* A cluster of one: draw the ids, write them, bootstrap, start, and propose the birth. Only while
  * EMPTY (else BUSY). `token_floor` is what the token counter is raised to, `voters_wanted` how many
  * voters the cluster is designed for, 0: as the configuration says; where one of the two breaks its
- * rule the answer is INVALID and nothing is written. `random` are 40 random bytes. When the
- * identity is written and the start fails, that is a fail-stop as well, of which on_fatal tells
- * within this call. */
+ * rule the answer is INVALID and nothing is written. `random` are 40 random bytes.
+ *
+ * OK: both are on disk with the identity, so that the cluster will be what was asked for whenever
+ * this process ends; it is there once the view says `founding` no more. IO: nothing was founded.
+ * UNKNOWN: nothing runs, and after a power cut the next start may found it. When the identity is
+ * written and the start fails, that is a fail-stop as well, of which on_fatal tells within this
+ * call; the next start then founds the cluster. */
 NODISCARD enum status replica_init_cluster(struct replica *replica, uint64_t token_floor,
                                            uint64_t voters_wanted, const uint8_t random[40]);
 

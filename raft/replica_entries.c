@@ -141,7 +141,7 @@ static void append_barrier(struct replica *replica, uint64_t now_ns)
         batch_waiting(&replica->batch)) {
         return;
     }
-    if (!fsm_born(replica->adapter.fsm)) {
+    if (replica->birth_due && !fsm_born(replica->adapter.fsm)) {
         struct buf bytes;
         buf_init(&bytes, ENTRY_LEN_TARGET);
         encode_birth(replica, &bytes);
@@ -156,21 +156,21 @@ static void append_barrier(struct replica *replica, uint64_t now_ns)
     }
 }
 
-struct op replica_birth_op(const struct replica *replica, const struct cluster_identity *identity)
+struct op replica_birth_op(const struct disk_identity *identity)
 {
     struct op birth = {
         .kind = OP_KIND_BIRTH,
-        .identity = *identity,
-        .token_floor = replica->config.birth_token_floor,
+        .identity = identity->cluster,
+        .token_floor = identity->founding.token_floor,
         .settings = settings_default(),
     };
-    birth.settings.voters_wanted = replica->config.voters_wanted;
+    birth.settings.voters_wanted = identity->founding.voters;
     return birth;
 }
 
 static void encode_birth(const struct replica *replica, struct buf *out)
 {
-    struct command birth = {.op = replica_birth_op(replica, &replica->identity.cluster)};
+    struct command birth = {.op = replica_birth_op(&replica->identity)};
     command_encode(&birth, out);
 }
 

@@ -109,6 +109,7 @@ struct replica {
     struct raft raft;
     struct fsm_adapter adapter;
     bool disk_started;
+    bool birth_due; /* the log of this founder has no birth yet, or is a simulator's */
     bool opening; /* inside start(), or that failed: nothing is reported */
     enum status opening_status; /* what the guard said meanwhile */
     char opening_detail[256];
@@ -184,8 +185,8 @@ void replica_entries_init(struct replica *replica);
 void replica_entries_deinit(struct replica *replica);
 void replica_entries_hooks(struct replica *replica, struct fsm_adapter_hooks *out_hooks);
 
-/* What the birth of the cluster with this identity would be, by the configuration. */
-struct op replica_birth_op(const struct replica *replica, const struct cluster_identity *identity);
+/* What the birth of the cluster that this identity founds says. */
+struct op replica_birth_op(const struct disk_identity *identity);
 
 /* Notice that leadership came or went. */
 void replica_entries_role(struct replica *replica, uint64_t now_ns);

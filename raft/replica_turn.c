@@ -172,6 +172,7 @@ void replica_view(const struct replica *replica, struct replica_view *out_view)
         }
     }
     out_view->leader = raft->state == RAFT_LEADER;
+    out_view->founding = replica->birth_due && !fsm_born(replica->adapter.fsm);
     out_view->serving =
         out_view->leader && replica->lead.serving && replica->lead.term == raft->current_term;
     out_view->transferring = raft_transferee(raft) != 0;

@@ -208,6 +208,29 @@ static void test_disk__identity_can_be_read_by_a_person(void **state)
     dir_remove(dir);
 }
 
+static void test_disk__what_a_founder_was_asked_for_survives(void **state)
+{
+    (void)state;
+    char dir[64];
+    dir_make(dir);
+    struct disk *disk = open_sound(dir);
+    struct disk_detail detail;
+    struct disk_identity identity = some_identity;
+    identity.founding = (struct disk_founding){.voters = 5, .token_floor = UINT64_MAX};
+    assert_int_equal(disk_identity_store(disk, &identity, &detail), STATUS_OK);
+    uint8_t text[512] = {0};
+    (void)file_read(dir, "identity", text, sizeof(text) - 1);
+    assert_non_null(strstr((const char *)text, "node_id=18446744073709551615\n"
+                                               "founding_voters=5\n"
+                                               "founding_token_floor=18446744073709551615\n"
+                                               "crc32c="));
+    struct disk_identity again = {0};
+    assert_int_equal(disk_identity_load(disk, &again, &detail), STATUS_OK);
+    assert_memory_equal(&again, &identity, sizeof(again));
+    disk_close(disk, NULL, NULL);
+    dir_remove(dir);
+}
+
 static void test_disk__damaged_identity_is_refused(void **state)
 {
     (void)state;
@@ -215,8 +238,9 @@ static void test_disk__damaged_identity_is_refused(void **state)
     dir_make(dir);
     struct disk *disk = open_sound(dir);
     struct disk_detail detail;
-    struct disk_identity identity;
-    assert_int_equal(disk_identity_store(disk, &some_identity, &detail), STATUS_OK);
+    struct disk_identity identity = some_identity;
+    identity.founding = (struct disk_founding){.voters = 3, .token_floor = 1000};
+    assert_int_equal(disk_identity_store(disk, &identity, &detail), STATUS_OK);
     uint8_t good[512];
     size_t len = file_read(dir, "identity", good, sizeof(good));
     for (size_t at = 0; at < len; at++) {
@@ -882,6 +906,7 @@ int main(void)
         cmocka_unit_test(test_disk__directory_that_can_not_be_made_is_refused),
         cmocka_unit_test(test_disk__identity_survives),
         cmocka_unit_test(test_disk__identity_can_be_read_by_a_person),
+        cmocka_unit_test(test_disk__what_a_founder_was_asked_for_survives),
         cmocka_unit_test(test_disk__damaged_identity_is_refused),
         cmocka_unit_test(test_disk__node_stops_and_starts_again),
         cmocka_unit_test(test_disk__snapshots_are_found_again),

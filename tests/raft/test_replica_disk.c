@@ -20,6 +20,7 @@
 
 #include "fsm/base/check.h"
 #include "fsm/command_codec.h"
+#include "raft/disk.h"
 
 #define RESERVE_LEN 1048576u /* less than the default: the test is not about it */
 
@@ -287,23 +288,106 @@ static void test_replica_disk__one_process_per_directory(void **state)
     node_close(&node);
 }
 
-/* A founder that died between writing its identity and its first entry: the next start founds the
- * cluster; a node that joined waits in the same situation. */
-static void test_replica_disk__an_interrupted_birth_is_finished(void **state)
+static bool founding(const struct node *node)
 {
-    const char *dir = *state;
+    struct replica_view view;
+    replica_view(node->replica, &view);
+    return view.founding;
+}
+
+/* Found a cluster of five voters and end before its birth is in the log, which is then as libraft
+ * has made it: its configuration is entry 1. */
+static void found_and_end(const char *dir, uint64_t token_floor)
+{
     struct node node;
     assert_int_equal(node_open(&node, dir), STATUS_OK);
-    assert_int_equal(replica_init_cluster(node.replica, 1000, 0, RANDOM), STATUS_OK);
+    assert_false(founding(&node));
+    assert_int_equal(replica_init_cluster(node.replica, token_floor, 5, RANDOM), STATUS_OK);
+    assert_true(founding(&node));
     node_close(&node);
+}
+
+static void remove_log(const char *dir)
+{
     char path[512];
     (void)snprintf(path, sizeof path, "%s/raft", dir);
     assert_int_equal(nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
     (void)snprintf(path, sizeof path, "%s/watermark", dir);
     (void)remove(path);
+}
+
+/* As what was asked for says, not as this process is configured: for three voters. */
+static void expect_born(const char *dir, uint64_t token_floor)
+{
+    struct node node;
+    assert_int_equal(node_open(&node, dir), STATUS_OK);
+    assert_true(founding(&node));
+    node_wait_serving(&node);
+    assert_false(founding(&node));
+    const struct fsm *fsm = replica_fsm(node.replica);
+    assert_true(fsm_born(fsm));
+    assert_int_equal(fsm_settings(fsm)->voters_wanted, 5);
+    assert_int_equal(fsm_token(fsm), token_floor);
+    node_close(&node);
+    assert_int_equal(node_open(&node, dir), STATUS_OK);
+    assert_false(founding(&node));
+    node_close(&node);
+}
+
+/* A founder that died between writing its identity and libraft's first entry: the next start founds
+ * the cluster; a node that joined waits in the same situation. */
+static void test_replica_disk__an_interrupted_birth_is_finished(void **state)
+{
+    const char *dir = *state;
+    found_and_end(dir, 1000);
+    remove_log(dir);
+    expect_born(dir, 1000);
+}
+
+static void test_replica_disk__a_birth_that_was_not_proposed_is_proposed(void **state)
+{
+    const char *dir = *state;
+    found_and_end(dir, 0);
+    expect_born(dir, 0);
+}
+
+/* Rewrite the identity without what was asked for, as builds before this one left it. */
+static void forget_founding(const char *dir)
+{
+    struct disk *disk = NULL;
+    struct disk_detail detail;
+    struct disk_identity identity;
+    assert_int_equal(disk_open(dir, &disk, &detail), STATUS_OK);
+    assert_int_equal(disk_identity_load(disk, &identity, &detail), STATUS_OK);
+    identity.founding.voters = 0;
+    assert_int_equal(disk_identity_store(disk, &identity, &detail), STATUS_OK);
+    disk_close(disk, NULL, NULL);
+}
+
+static void test_replica_disk__nothing_is_founded_by_guessing(void **state)
+{
+    const char *dir = *state;
+    struct node node;
+    found_and_end(dir, 1000);
+    forget_founding(dir);
+    for (unsigned round = 0; round < 2; round++) { /* with libraft's entry, and without */
+        assert_int_equal(node_open(&node, dir), STATUS_CORRUPT);
+        assert_non_null(strstr(node.why, "began to found a cluster"));
+        assert_null(node.replica);
+        remove_log(dir);
+    }
+}
+
+static void test_replica_disk__a_born_cluster_needs_no_founding(void **state)
+{
+    const char *dir = *state;
+    struct node node;
+    found_and_end(dir, 1000);
+    expect_born(dir, 1000);
+    forget_founding(dir);
     assert_int_equal(node_open(&node, dir), STATUS_OK);
     node_wait_serving(&node);
-    assert_true(fsm_born(replica_fsm(node.replica)));
+    assert_int_equal(fsm_settings(replica_fsm(node.replica))->voters_wanted, 5);
     node_close(&node);
 }
 
@@ -434,6 +518,9 @@ int main(void)
         ON_DIR(test_replica_disk__a_cluster_of_one_restarts_where_it_stopped),
         ON_DIR(test_replica_disk__one_process_per_directory),
         ON_DIR(test_replica_disk__an_interrupted_birth_is_finished),
+        ON_DIR(test_replica_disk__a_birth_that_was_not_proposed_is_proposed),
+        ON_DIR(test_replica_disk__nothing_is_founded_by_guessing),
+        ON_DIR(test_replica_disk__a_born_cluster_needs_no_founding),
         ON_DIR(test_replica_disk__a_joined_node_waits_to_be_admitted),
         ON_DIR(test_replica_disk__survives_a_kill_in_the_middle),
         ON_DIR(test_replica_disk__a_start_that_fails_leaves_nothing_open),
