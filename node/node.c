@@ -61,6 +61,7 @@ enum node_exit node_create(const struct config *config, const struct node_callba
     node->start_ns = loop_clock_ns();
     node->log = log_create(&(struct log_config){.level = (enum log_level)config->log_level});
     peers_init(&node->peers);
+    list_init(&node->founders);
     if (loop_create(&node->loop) != STATUS_OK) {
         node->exit = NODE_EXIT_FAILED;
     } else {
@@ -145,6 +146,7 @@ static enum node_exit open_all(struct node *node)
         .clock_ctx = node,
     });
     on_view(node);
+    node_note_founding(node);
     code = open_api(node);
     if (code != NODE_EXIT_STOPPED) {
         return code;
@@ -279,6 +281,7 @@ static void on_turn_end(void *ctx, uint64_t now_ns)
     }
     node_tell_stall(node);
     dispatch_turn(node->dispatch, now_ns);
+    node_answer_founders(node);
     links_flush(node->links);
     if (node->api != NULL) {
         api_flush(node->api);
@@ -368,6 +371,7 @@ static void close_all(struct node *node)
     node->parts_open = 1; /* this function itself */
     loop_timer_destroy(node->timer);
     loop_timer_destroy(node->upkeep);
+    node_end_founders(node);
     if (node->api != NULL) {
         node->parts_open++;
         api_flush(node->api);

@@ -33,6 +33,10 @@ static void on_admit_frame(struct node *node, uint64_t peer_id, struct slice pay
 static void on_admit_reply_frame(struct node *node, struct slice payload);
 static void admit_reply(struct node *node, uint64_t peer_id, enum status status);
 static void on_admitted(void *ctx, enum status status);
+static uint64_t token_floor_by_wall_clock(void);
+static enum status found(struct node *node, const struct proto_request *request,
+                         const char **out_detail);
+static void answer_all(struct list *founders, enum status status);
 
 /* --- the peers file */
 
@@ -423,7 +427,7 @@ static void on_admit_reply_frame(struct node *node, struct slice payload)
 /* --- administration */
 
 /* What the token counter of a new cluster is raised to; 0 where the wall clock can't be right. */
-uint64_t node_token_floor_by_wall_clock(void)
+static uint64_t token_floor_by_wall_clock(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_REALTIME, &t);
@@ -434,21 +438,44 @@ uint64_t node_token_floor_by_wall_clock(void)
     return (seconds * MS_PER_S + (uint64_t)t.tv_nsec / NS_PER_MS) * 1024;
 }
 
+/* Who asked for a cluster, and waits. */
+struct founder {
+    struct list link;
+    service_later_cb cb;
+    void *call;
+};
+
+/* OK: a cluster is there, or on its way. Whoever asks while it is waits for the same birth. */
 static enum status on_cluster_init(void *ctx, const struct proto_request *request,
-                                   const char **out_detail)
+                                   const char **out_detail, service_later_cb cb, void *call)
 {
     struct node *node = ctx;
+    if (node->phase != NODE_PHASE_RUNNING) {
+        return STATUS_CLOSING;
+    }
     struct replica_view view;
     replica_view(node->replica, &view);
-    if (view.state == REPLICA_STATE_RUNNING) {
-        return STATUS_OK; /* already so; the reply says which cluster */
+    if (view.state != REPLICA_STATE_RUNNING) {
+        enum status st = found(node, request, out_detail);
+        if (st != STATUS_OK) {
+            return st;
+        }
     }
+    struct founder *founder = calloc(1, sizeof *founder);
+    CHECK(founder != NULL);
+    *founder = (struct founder){.cb = cb, .call = call};
+    list_append(&node->founders, &founder->link);
+    return STATUS_OK;
+}
+
+static enum status found(struct node *node, const struct proto_request *request,
+                         const char **out_detail)
+{
     if (node->config.join_count > 0) {
         *out_detail = "this node was told to join a cluster (--join)";
         return STATUS_INCOMPATIBLE;
     }
-    uint64_t floor =
-        request->has_token_floor ? request->token_floor : node_token_floor_by_wall_clock();
+    uint64_t floor = request->has_token_floor ? request->token_floor : token_floor_by_wall_clock();
     if (floor == 0) {
         *out_detail = "the wall clock lies before this build's date; set it, or give --token-floor";
         return STATUS_INCOMPATIBLE;
@@ -461,14 +488,54 @@ static enum status on_cluster_init(void *ctx, const struct proto_request *reques
     enum status st = replica_init_cluster(node->replica, floor, request->voters_wanted, random);
     if (st == STATUS_OK) {
         node_announce_self(node);
-        replica_view(node->replica, &view);
-        LOG_EVENT(node->log, LOG_LEVEL_INFO, "cluster_born", log_id("node_id", view.node_id));
+        node_note_founding(node);
+    } else if (node->failed || status_class(st) == STATUS_CLASS_MAYBE) {
+        *out_detail = "the disk failed while the cluster was founded; the next start may go on with it";
+        st = STATUS_UNKNOWN;
     }
     return st;
 }
 
-static enum status on_transfer(void *ctx, uint64_t node_id,
-                               void (*cb)(void *call, enum status status), void *call)
+void node_note_founding(struct node *node)
+{
+    struct replica_view view;
+    replica_view(node->replica, &view);
+    node->founding = view.founding;
+    if (view.founding) {
+        LOG_EVENT(node->log, LOG_LEVEL_INFO, "cluster_founding", log_id("node_id", view.node_id));
+    }
+}
+
+void node_answer_founders(struct node *node)
+{
+    if (node->founding) {
+        struct replica_view view;
+        replica_view(node->replica, &view);
+        if (view.state != REPLICA_STATE_RUNNING || view.founding) {
+            return;
+        }
+        node->founding = false;
+        LOG_EVENT(node->log, LOG_LEVEL_INFO, "cluster_born", log_id("node_id", view.node_id));
+    }
+    answer_all(&node->founders, STATUS_OK);
+}
+
+void node_end_founders(struct node *node)
+{
+    answer_all(&node->founders, STATUS_UNKNOWN);
+}
+
+static void answer_all(struct list *founders, enum status status)
+{
+    struct list *link;
+    while ((link = list_pop(founders)) != NULL) {
+        struct founder *founder = CONTAINER_OF(link, struct founder, link);
+        founder->cb(founder->call, status);
+        free(founder);
+    }
+}
+
+static enum status on_transfer(void *ctx, uint64_t node_id, service_later_cb cb, void *call)
 {
     struct node *node = ctx;
     enum status st = replica_transfer(node->replica, node_id, cb, call);

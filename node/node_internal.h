@@ -35,11 +35,13 @@ struct node {
     struct service *service;
     struct loop_timer *timer;  /* whatever dispatcher and replica want next */
     struct loop_timer *upkeep; /* joining, and the peers file */
+    struct list founders; /* who asked for a cluster and waits for its birth */
     struct peers peers;
     struct small_file *peers_file;
     enum node_phase phase;
     enum node_exit exit;
     bool failed;        /* fail-stop happened */
+    bool founding;      /* the birth of a cluster is under way here */
     bool admitted;      /* a leader said that this node is a member */
     struct replica_member told[REPLICA_MEMBERS_MAX]; /* by a leader, for want of a configuration */
     unsigned told_count;
@@ -66,8 +68,14 @@ void node_ask_to_be_admitted(struct node *node);
 /* Tell everybody where nodes are and, as a leader, what each is to the cluster. */
 void node_tell_peers(struct node *node);
 
-/* What the token counter of a new cluster is raised to; 0 where the wall clock can't be right. */
-uint64_t node_token_floor_by_wall_clock(void);
+/* A founding was begun, here or before the last end of this node. */
+void node_note_founding(struct node *node);
+
+/* At the end of a turn: the birth that was waited for may be applied now. */
+void node_answer_founders(struct node *node);
+
+/* Who still waits won't hear how it ends. */
+void node_end_founders(struct node *node);
 
 /* node_report.c: what a node says of itself. */
 void node_report_hello(void *ctx, struct fields *out_fields);

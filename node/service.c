@@ -4,10 +4,10 @@
  *
  *   message ──► ASKED ──reply──► REPLYING ──written──► freed
  *                 │ connection gone
- *                 └── the dispatcher or a transfer forgets it, freed
+ *                 └── the dispatcher or a task forgets it, freed
  *
- * A transfer of leadership outlives the call that asked for it, which is answered at its
- * deadline. */
+ * A task, which is a transfer of leadership or the founding of a cluster, outlives the call that
+ * asked for it: that is answered at its deadline. */
 #include "node/service.h"
 
 #include <stdlib.h>
@@ -21,13 +21,16 @@
 #define POOL_MAX 1024u /* free calls kept; more than ever wait on one busy connection */
 #define REPLY_LEN_MAX (MESSAGE_LEN_MAX + 64u * 1024u)
 
+/* Nobody takes it back: whatever ends the node, its next start goes on with what was asked for. */
+#define DETAIL_FOUNDING "the founding of the cluster has begun, and its end is not known; ask again"
+
 enum call_state {
     CALL_STATE_ASKED,
     CALL_STATE_REPLYING,
 };
 
-/* The node has it until it calls on_transferred. */
-struct transfer {
+/* The node has it until it calls on_task_done. */
+struct task {
     struct service *service;
     struct service_call *call; /* NULL once that is answered or gone */
     struct loop_timer *timer;  /* at the call's deadline */
@@ -41,7 +44,7 @@ struct service_call {
     struct proto_request request;
     enum call_state state;
     bool dispatched; /* the dispatcher wants to hear whether the reply was written */
-    struct transfer *transfer; /* borrowed; NULL unless it waits for one */
+    struct task *task; /* borrowed; NULL unless it waits for one */
     uint8_t *message_long; /* owned; NULL where the inline bytes suffice */
     struct key_item *keys; /* owned; NULL where the one inline suffices */
     struct key_item key;
@@ -55,7 +58,7 @@ struct service {
     struct buf reply;
     struct list pool;
     uint32_t pool_count;
-    uint32_t transfers; /* that the node has not ended yet */
+    uint32_t tasks; /* that the node has not ended yet */
     struct service_stats stats;
 };
 
@@ -64,10 +67,12 @@ static void on_message(void *ctx, struct api_conn *conn, const struct api_peer *
 static void on_call_lost(void *ctx, struct api_call *api_call);
 static void on_written(void *ctx, struct api_call *api_call, bool wholly);
 static void on_done(struct dispatch_call *dispatch_call, const struct proto_reply *reply);
-static void ask_transfer(struct service_call *call);
-static void on_transferred(void *ctx, enum status status);
-static void on_transfer_deadline(void *ctx, uint64_t now_ns);
-static void transfer_answer(struct transfer *transfer, enum status status);
+static void ask_task(struct service_call *call);
+static enum status task_begin(struct task *task, struct service_call *call);
+static void on_task_done(void *ctx, enum status status);
+static void on_task_deadline(void *ctx, uint64_t now_ns);
+static void task_answer(struct task *task, enum status status);
+static void answer_founded(struct service_call *call);
 static struct service_call *call_take(struct service *service);
 static void call_put(struct service_call *call);
 static struct slice message_keep(struct service_call *call, struct slice message);
@@ -116,7 +121,7 @@ void service_set_api(struct service *service, struct api *api)
 
 void service_destroy(struct service *service)
 {
-    CHECK(service->stats.in_flight == 0 && service->transfers == 0);
+    CHECK(service->stats.in_flight == 0 && service->tasks == 0);
     struct list *link;
     while ((link = list_pop(&service->pool)) != NULL) {
         free(CONTAINER_OF(link, struct service_call, free_link));
@@ -166,8 +171,8 @@ static void on_call_lost(void *ctx, struct api_call *api_call)
         dispatch_abandon(service->config.dispatch, &call->dispatch,
                          loop_now_ns(service->config.loop));
     } else {
-        CHECK(call->transfer != NULL);
-        call->transfer->call = NULL;
+        CHECK(call->task != NULL);
+        call->task->call = NULL;
     }
     call_put(call);
 }
@@ -202,6 +207,9 @@ static void handle(struct service_call *call, const struct api_peer *peer)
     }
     if (is_lease_verb(call->request.method) || is_read(call->request.method)) {
         submit(call);
+    } else if (call->request.method == PROTO_METHOD_CLUSTER_INIT ||
+               call->request.method == PROTO_METHOD_CLUSTER_TRANSFER) {
+        ask_task(call);
     } else {
         ask_node(call);
     }
@@ -310,89 +318,116 @@ static void ask_node(struct service_call *call)
     struct fields fields;
     fields_init(&fields);
     struct proto_reply reply = {.id = call->request.id, .method = call->request.method};
-    const char *detail = NULL;
-    if (call->request.method == PROTO_METHOD_CLUSTER_TRANSFER) {
-        ask_transfer(call);
-        return;
-    }
     if (call->request.method == PROTO_METHOD_STATUS) {
         node->status(node->ctx, &fields);
     } else if (call->request.method == PROTO_METHOD_METRICS) {
         node->metrics(node->ctx, &fields);
     } else if (call->request.method == PROTO_METHOD_MEMBERS) {
         node->members(node->ctx, &fields, &reply.row_len);
-    } else if (call->request.method == PROTO_METHOD_HELLO) {
-        node->hello(node->ctx, &fields);
     } else {
-        CHECK(call->request.method == PROTO_METHOD_CLUSTER_INIT);
-        reply.status = node->cluster_init(node->ctx, &call->request, &detail);
-        if (reply.status == STATUS_OK) {
-            node->hello(node->ctx, &fields);
-        }
+        CHECK(call->request.method == PROTO_METHOD_HELLO);
+        node->hello(node->ctx, &fields);
     }
-    reply.detail = detail == NULL ? (struct slice){0} : slice_text(detail);
     reply.fields = fields.items;
     reply.field_count = fields.count;
     answer(call, &reply);
     fields_deinit(&fields);
 }
 
-static void ask_transfer(struct service_call *call)
+static void ask_task(struct service_call *call)
 {
     struct service *service = call->service;
-    const struct service_node *node = &service->config.node;
     uint64_t now_ns = loop_now_ns(service->config.loop);
     uint64_t deadline_ns = deadline_of(call, now_ns);
     if (deadline_ns <= now_ns) {
         answer_error(call, STATUS_DEADLINE, NULL, NULL);
         return;
     }
-    struct transfer *transfer = calloc(1, sizeof *transfer);
-    CHECK(transfer != NULL);
-    enum status st = node->transfer(node->ctx, call->request.node_id, on_transferred, transfer);
-    if (st != STATUS_OK) {
-        struct violation violation = {0};
+    struct task *task = calloc(1, sizeof *task);
+    CHECK(task != NULL);
+    if (task_begin(task, call) != STATUS_OK) {
+        free(task);
+        return;
+    }
+    *task = (struct task){
+        .service = service,
+        .call = call,
+        .timer = loop_timer_create(service->config.loop, on_task_deadline, task),
+    };
+    loop_timer_set(task->timer, deadline_ns);
+    call->task = task;
+    service->tasks++;
+}
+
+/* Where the node refuses, the call has been answered. */
+static enum status task_begin(struct task *task, struct service_call *call)
+{
+    const struct service_node *node = &call->service->config.node;
+    const char *detail = NULL;
+    struct violation violation = {0};
+    enum status st;
+    if (call->request.method == PROTO_METHOD_CLUSTER_INIT) {
+        st = node->cluster_init(node->ctx, &call->request, &detail, on_task_done, task);
+    } else {
+        st = node->transfer(node->ctx, call->request.node_id, on_task_done, task);
         if (st == STATUS_INVALID) {
             violation_set_u64(&violation, "node_id", call->request.node_id,
                               "must be a voter of this cluster, and not the one that leads");
         }
-        free(transfer);
-        answer_error(call, st, NULL, &violation);
-        return;
     }
-    *transfer = (struct transfer){
-        .service = service,
-        .call = call,
-        .timer = loop_timer_create(service->config.loop, on_transfer_deadline, transfer),
-    };
-    loop_timer_set(transfer->timer, deadline_ns);
-    call->transfer = transfer;
-    service->transfers++;
+    if (st != STATUS_OK) {
+        answer_error(call, st, detail, &violation);
+    }
+    return st;
 }
 
-static void on_transferred(void *ctx, enum status status)
+static void on_task_done(void *ctx, enum status status)
 {
-    struct transfer *transfer = ctx;
-    transfer_answer(transfer, status);
-    loop_timer_destroy(transfer->timer);
-    transfer->service->transfers--;
-    free(transfer);
+    struct task *task = ctx;
+    task_answer(task, status);
+    loop_timer_destroy(task->timer);
+    task->service->tasks--;
+    free(task);
 }
 
-static void on_transfer_deadline(void *ctx, uint64_t now_ns)
+static void on_task_deadline(void *ctx, uint64_t now_ns)
 {
     (void)now_ns;
-    transfer_answer(ctx, STATUS_UNKNOWN);
+    task_answer(ctx, STATUS_UNKNOWN);
 }
 
-static void transfer_answer(struct transfer *transfer, enum status status)
+static void task_answer(struct task *task, enum status status)
 {
-    struct service_call *call = transfer->call;
-    if (call != NULL) {
-        transfer->call = NULL;
-        call->transfer = NULL;
-        answer_error(call, status, NULL, NULL);
+    struct service_call *call = task->call;
+    if (call == NULL) {
+        return;
     }
+    task->call = NULL;
+    call->task = NULL;
+    bool init = call->request.method == PROTO_METHOD_CLUSTER_INIT;
+    if (init && status == STATUS_OK) {
+        answer_founded(call);
+    } else {
+        bool begun = init && status_class(status) == STATUS_CLASS_MAYBE;
+        answer_error(call, status, begun ? DETAIL_FOUNDING : NULL, NULL);
+    }
+}
+
+/* Which cluster that is. */
+static void answer_founded(struct service_call *call)
+{
+    const struct service_node *node = &call->service->config.node;
+    struct fields fields;
+    fields_init(&fields);
+    node->hello(node->ctx, &fields);
+    struct proto_reply reply = {
+        .id = call->request.id,
+        .method = call->request.method,
+        .fields = fields.items,
+        .field_count = fields.count,
+    };
+    answer(call, &reply);
+    fields_deinit(&fields);
 }
 
 static void answer_error(struct service_call *call, enum status status, const char *detail,

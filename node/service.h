@@ -14,6 +14,9 @@
 
 struct service;
 
+/* The end of what a node was asked to do. */
+typedef void (*service_later_cb)(void *call, enum status status);
+
 /* What the service asks of the node as a whole. */
 struct service_node {
     void *ctx;
@@ -24,15 +27,15 @@ struct service_node {
     void (*members)(void *ctx, struct fields *out_fields, uint32_t *out_row_len);
     void (*hello)(void *ctx, struct fields *out_fields);
 
-    /* Make a cluster of one. OK also when this node is in a cluster that was born here; else
-     * why not, in *out_detail (static or living as long as the node). */
+    /* Make a cluster of one: OK once its birth is applied, also for a node that is in a cluster
+     * already; UNKNOWN: begun, and the end is not known. `cb` once and later, unless the status is
+     * not OK: then why, in *out_detail (static or living as long as the node). */
     enum status (*cluster_init)(void *ctx, const struct proto_request *request,
-                                const char **out_detail);
+                                const char **out_detail, service_later_cb cb, void *call);
 
     /* Hand leadership over; `cb` once and later, unless the status is not OK. INVALID: that node
      * can't lead. */
-    enum status (*transfer)(void *ctx, uint64_t node_id, void (*cb)(void *call, enum status status),
-                            void *call);
+    enum status (*transfer)(void *ctx, uint64_t node_id, service_later_cb cb, void *call);
 };
 
 struct service_config {
