@@ -464,6 +464,7 @@ static enum status on_cluster_init(void *ctx, const struct proto_request *reques
     struct founder *founder = calloc(1, sizeof *founder);
     CHECK(founder != NULL);
     *founder = (struct founder){.cb = cb, .call = call};
+    list_init(&founder->link);
     list_append(&node->founders, &founder->link);
     return STATUS_OK;
 }
