@@ -14,7 +14,7 @@ from harness import Skip, TestFailure
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODULES = ("test_life", "test_failover", "test_time", "test_network", "test_start",
-           "test_hostile")
+           "test_founding", "test_hostile")
 SKIPPED = 77
 
 
