@@ -491,7 +491,7 @@ static enum status found(struct node *node, const struct proto_request *request,
         node_announce_self(node);
         node_note_founding(node);
     } else if (node->failed || status_class(st) == STATUS_CLASS_MAYBE) {
-        *out_detail = "the disk failed while the cluster was founded; the next start may go on with it";
+        *out_detail = "the disk failed while it was founded; the next start may go on with it";
         st = STATUS_UNKNOWN;
     }
     return st;
