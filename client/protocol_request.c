@@ -33,6 +33,7 @@ enum param_kind {
     PARAM_KIND_SLICE, /* text or bytes */
     PARAM_KIND_U64,
     PARAM_KIND_U32,
+    PARAM_KIND_COUNT, /* as U32, and not 0, which stands for "absent" */
     PARAM_KIND_BOOL,
     PARAM_KIND_STATE,
     PARAM_KIND_KEYS,
@@ -92,8 +93,8 @@ static const struct param request_params[] = {
     {NAME("after"), "after", RULE_PREFIX, PARAM_KIND_SLICE, METHOD_BIT(LIST), AT(after), NO_FLAG,
      KEY_LEN_MAX},
     {NAME("state"), "state", RULE_STATE, PARAM_KIND_STATE, LISTS, AT(state), NO_FLAG, 0},
-    {NAME("limit"), "limit", PROTO_RULE_LIMIT, PARAM_KIND_U32, METHOD_BIT(LIST), AT(limit), NO_FLAG,
-     LIST_PAGE_MAX},
+    {NAME("limit"), "limit", PROTO_RULE_LIMIT, PARAM_KIND_COUNT, METHOD_BIT(LIST), AT(limit),
+     NO_FLAG, LIST_PAGE_MAX},
     {NAME("token_floor"), "token_floor", RULE_U64, PARAM_KIND_U64, METHOD_BIT(CLUSTER_INIT),
      AT(token_floor), AT(has_token_floor), UINT64_MAX},
     {NAME("voters"), "voters", RULE_U64, PARAM_KIND_U64, METHOD_BIT(CLUSTER_INIT),
@@ -168,8 +169,9 @@ enum status proto_decode_request(struct proto_decoder *decoder, struct slice byt
     const msgpack_object *elements = object.via.array.ptr;
     if (elements[0].type != MSGPACK_OBJECT_POSITIVE_INTEGER ||
         elements[0].via.u64 != PROTO_TYPE_REQUEST ||
-        elements[1].type != MSGPACK_OBJECT_POSITIVE_INTEGER || elements[1].via.u64 > UINT32_MAX) {
-        return STATUS_MALFORMED;
+        elements[1].type != MSGPACK_OBJECT_POSITIVE_INTEGER || elements[1].via.u64 == 0 ||
+        elements[1].via.u64 > UINT32_MAX) {
+        return STATUS_MALFORMED; /* an answer to id 0 would speak of the connection */
     }
     *out_request = (struct proto_request){.id = (uint32_t)elements[1].via.u64};
     struct reading reading = {
@@ -385,8 +387,11 @@ static enum status value_read(const struct param *param, const msgpack_object *o
             memcpy(place, &object->via.u64, sizeof object->via.u64);
         }
         break;
-    case PARAM_KIND_U32: {
-        fits = object->type == MSGPACK_OBJECT_POSITIVE_INTEGER && object->via.u64 <= param->max;
+    case PARAM_KIND_U32:
+    case PARAM_KIND_COUNT: {
+        uint64_t min = param->kind == PARAM_KIND_COUNT ? 1 : 0;
+        fits = object->type == MSGPACK_OBJECT_POSITIVE_INTEGER && object->via.u64 >= min &&
+               object->via.u64 <= param->max;
         uint32_t number = fits ? (uint32_t)object->via.u64 : 0;
         memcpy(place, &number, sizeof number);
         break;

@@ -308,6 +308,7 @@ static void test_protocol__what_has_no_id_is_malformed(void **state)
         {"\x94\x01\x07\xc0\x80", 5},                                      /* a reply */
         {"\x94\x02\x07\xa4take\x80", 9},                                  /* an unknown type */
         {"\x94\xa1\x30\x07\xa4take\x80", 10},                             /* type "0" */
+        {"\x94\x00\x00\xa4take\x80", 9},                                  /* id 0 */
         {"\x94\x00\xff\xa4take\x80", 9},                                  /* id -1 */
         {"\x94\x00\xc0\xa4take\x80", 9},                                  /* id nil */
         {"\x94\x00\xc3\xa4take\x80", 9},                                  /* id true */
@@ -410,17 +411,19 @@ static const struct {
     const char *name;
     const char *rule;
     uint64_t max; /* that decoding lets through; the rest is judged by op_validate */
+    uint64_t min;
 } numbers[] = {
-    {"take", "ttl_ms", RULE_TTL_MS, UINT64_MAX},
-    {"claim", "grace_ms", RULE_GRACE_MS, UINT64_MAX},
-    {"renew", "if_token", "must be a whole number in 0..18446744073709551615", UINT64_MAX},
-    {"renew_all", "set_version", "must be a whole number in 0..18446744073709551615", UINT64_MAX},
-    {"list", "limit", PROTO_RULE_LIMIT, 1000},
-    {"status", "version", "must be a whole number in 0..4294967295", UINT32_MAX},
+    {"take", "ttl_ms", RULE_TTL_MS, UINT64_MAX, 0},
+    {"claim", "grace_ms", RULE_GRACE_MS, UINT64_MAX, 0},
+    {"renew", "if_token", "must be a whole number in 0..18446744073709551615", UINT64_MAX, 0},
+    {"renew_all", "set_version", "must be a whole number in 0..18446744073709551615", UINT64_MAX,
+     0},
+    {"list", "limit", PROTO_RULE_LIMIT, 1000, 1},
+    {"status", "version", "must be a whole number in 0..4294967295", UINT32_MAX, 0},
     {"cluster_init", "token_floor", "must be a whole number in 0..18446744073709551615",
-     UINT64_MAX},
+     UINT64_MAX, 0},
     {"cluster_transfer", "node_id", "must be a whole number in 0..18446744073709551615",
-     UINT64_MAX},
+     UINT64_MAX, 0},
 };
 
 static void test_protocol__only_whole_numbers_are_numbers(void **state)
@@ -454,7 +457,7 @@ static void test_protocol__numbers_keep_their_value_or_are_refused(void **state)
                 pack_str(&packer, "key");
                 pack_str(&packer, "k");
             }
-            bool fits = values[j] <= numbers[i].max;
+            bool fits = values[j] >= numbers[i].min && values[j] <= numbers[i].max;
             assert_int_equal(decode(fixture), fits ? STATUS_OK : STATUS_INVALID);
             if (!fits) {
                 assert_string_equal(fixture->violation.rule, numbers[i].rule);
