@@ -10,6 +10,7 @@
 
 static uint32_t crc32c_portable(uint32_t crc, const uint8_t *bytes, size_t len);
 static uint64_t avalanche(uint64_t x);
+static inline void sip_round(uint64_t *v);
 
 /* Little-endian, in one instruction where the machine is. */
 static inline uint64_t load_word(const uint8_t *at)
@@ -64,6 +65,37 @@ uint64_t hash64(uint64_t seed, const void *bytes, size_t len)
     return avalanche(h);
 }
 
+/* One round per word and three at the end: the variant for hash tables, where single hashes are
+ * never seen. Byte by byte behind the last whole word. */
+uint64_t hash64_keyed(const struct hash_key *key, const void *bytes, size_t len)
+{
+    const uint8_t *at = bytes;
+    uint64_t last = (uint64_t)len << 56;
+    uint64_t v[4] = {
+        key->words[0] ^ 0x736f6d6570736575ull,
+        key->words[1] ^ 0x646f72616e646f6dull,
+        key->words[0] ^ 0x6c7967656e657261ull,
+        key->words[1] ^ 0x7465646279746573ull,
+    };
+    for (; len >= 8; at += 8, len -= 8) {
+        uint64_t word = load_word(at);
+        v[3] ^= word;
+        sip_round(v);
+        v[0] ^= word;
+    }
+    for (size_t i = 0; i < len; i++) {
+        last |= (uint64_t)at[i] << (8 * i);
+    }
+    v[3] ^= last;
+    sip_round(v);
+    v[0] ^= last;
+    v[2] ^= 0xff;
+    for (unsigned i = 0; i < 3; i++) {
+        sip_round(v);
+    }
+    return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
 static uint32_t crc32c_portable(uint32_t crc, const uint8_t *bytes, size_t len)
 {
     for (; len > 0; bytes++, len--) {
@@ -84,4 +116,23 @@ static uint64_t avalanche(uint64_t x)
     x *= 0xc4ceb9fe1a85ec53ull;
     x ^= x >> 33;
     return x;
+}
+
+static inline uint64_t rotate_left(uint64_t x, unsigned bits)
+{
+    return x << bits | x >> (64 - bits);
+}
+
+static inline void sip_round(uint64_t *v)
+{
+    v[0] += v[1];
+    v[1] = rotate_left(v[1], 13) ^ v[0];
+    v[0] = rotate_left(v[0], 32);
+    v[2] += v[3];
+    v[3] = rotate_left(v[3], 16) ^ v[2];
+    v[0] += v[3];
+    v[3] = rotate_left(v[3], 21) ^ v[0];
+    v[2] += v[1];
+    v[1] = rotate_left(v[1], 17) ^ v[2];
+    v[2] = rotate_left(v[2], 32);
 }

@@ -233,6 +233,38 @@ static void test_base__hash64_spreads_over_buckets(void **state)
     }
 }
 
+/* As the hash of CPython 3.12, which is SipHash-1-3 too, has them for the bytes 0, 1, 2, ... under
+ * PYTHONHASHSEED=1. */
+static void test_base__hash64_keyed_is_siphash_1_3(void **state)
+{
+    (void)state;
+    static const struct hash_key key = {{0xaed66ce184be2329u, 0xebe9bbf1f1499052u}};
+    static const struct {
+        size_t len;
+        uint64_t hash;
+    } rows[] = {
+        {1, 0xecd3e5afcecda4b9u},  {7, 0xfd15e78052a69ddfu},  {8, 0xc0b5739e7e28dd01u},
+        {9, 0x208a1a5a0cbbf778u},  {15, 0xfa87985f39e97a53u}, {16, 0x12e9d283f9f37002u},
+        {40, 0xdb056b8b4f38310bu},
+    };
+    uint8_t bytes[40];
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)i;
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_true(hash64_keyed(&key, bytes, rows[i].len) == rows[i].hash);
+    }
+}
+
+static void test_base__hash64_keyed_depends_on_both_words_of_the_key(void **state)
+{
+    (void)state;
+    static const struct hash_key keys[] = {{{0, 0}}, {{1, 0}}, {{0, 1}}};
+    assert_true(hash64_keyed(&keys[0], "abc", 3) != hash64_keyed(&keys[1], "abc", 3));
+    assert_true(hash64_keyed(&keys[0], "abc", 3) != hash64_keyed(&keys[2], "abc", 3));
+    assert_true(hash64_keyed(&keys[0], NULL, 0) != hash64_keyed(&keys[0], "\0", 1));
+}
+
 static void test_base__rng_repeats_from_its_seed(void **state)
 {
     (void)state;
@@ -519,6 +551,8 @@ int main(void)
         cmocka_unit_test(test_base__crc32c_continues_where_it_stopped),
         cmocka_unit_test(test_base__hash64_depends_on_seed_bytes_and_length),
         cmocka_unit_test(test_base__hash64_spreads_over_buckets),
+        cmocka_unit_test(test_base__hash64_keyed_is_siphash_1_3),
+        cmocka_unit_test(test_base__hash64_keyed_depends_on_both_words_of_the_key),
         cmocka_unit_test(test_base__rng_repeats_from_its_seed),
         cmocka_unit_test(test_base__rng_is_xoshiro256_star_star),
         cmocka_unit_test(test_base__rng_stays_below_its_bound),
