@@ -3,13 +3,14 @@
 If anything is raised in the middle, KeyboardInterrupt by a signal among it, the connection is
 closed and never used again: no later call can find this call's reply on it. A lease that the node
 has granted in a reply that nobody will see is released, by its token, as far as that is possible:
-an exception that arrives when the call has just returned its outcome is the caller's.
+an exception that comes when the call has just returned its outcome is the caller's.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+from typing import Callable, Generic, TypeVar
 
 from tenure.connection import Connection, wait_until
 from tenure.errors import TenureError
@@ -36,10 +37,22 @@ _RELEASE_NS_MAX = 1000 * NS_PER_MS
 _numbers = itertools.count()
 
 
-class Call:
-    """A checked request on its way; ``run`` once."""
+_Answer = TypeVar("_Answer")
 
-    def __init__(self, pool: Pool, request: Request, deadline_ns: int) -> None:
+
+class Call(Generic[_Answer]):
+    """A checked request on its way; ``run`` once.
+
+    ``finish`` makes the caller's answer of the result and may raise a TenureError instead.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        request: Request,
+        deadline_ns: int,
+        finish: Callable[[Result], _Answer],
+    ) -> None:
         self._pool = pool
         self._request = request
         self._deadline_ns = deadline_ns
@@ -50,23 +63,29 @@ class Call:
         self._is_asked = False  # the connection has some of the request and no answer was read
         self._sent_ns = 0
         self._result: Result | None = None
+        self._finish = finish
 
-    def run(self) -> Result:
-        """The result; raises a TenureError, by the deadline + 50 ms at the latest."""
+    def run(self) -> _Answer:
+        """The answer; raises a TenureError, by the deadline + 50 ms at the latest.
+
+        CPython looks for signals after calls and on jumps: none are left behind the ``try``, so
+        that an answer cannot be dropped on its way to the caller of the client.
+        """
         try:
             action = self._session.start()
             while action is not Action.FINISH:
                 event, error = self._perform(action)
                 action = self._session.step(event, error, now_ns())
             self._leave()
+            if self._session.error is not None:
+                raise self._session.error
+            if self._result is None:
+                raise AssertionError("a call ends with an error or a result")
+            answer = self._finish(self._result)
         except BaseException:
             self._abandon()
             raise
-        if self._session.error is not None:
-            raise self._session.error
-        if self._result is None:
-            raise AssertionError("a call ends with an error or a result")
-        return self._result
+        return answer
 
     def _perform(self, action: Action) -> tuple[Event, TenureError | None]:
         if action is Action.CONNECT:
@@ -103,13 +122,11 @@ class Call:
         connection = self._open()
         try:
             while (reply := self._find(connection.reader)) is None:
-                data = connection.receive(self._deadline_ns + ANSWER_GRACE_NS)
-                if data is None:
+                if connection.reader.is_ended:
+                    raise BrokenReply("the connection ended")
+                if not connection.receive(self._deadline_ns + ANSWER_GRACE_NS):
                     self._disconnect()
                     return Event.TIMED_OUT, None
-                if not data:
-                    raise BrokenReply("the connection ended")
-                connection.reader.feed(data)
             if reply.error is None:
                 self._result = decode_result(self._request, reply.result, self._sent_ns)
         except BrokenReply:
@@ -165,8 +182,8 @@ class Call:
 
     def _look_for_result(self, connection: Connection) -> None:
         """Either the answer is there, or the node can no longer write it and settles it."""
+        connection.last_look()
         connection.reader.rewind()
-        connection.reader.feed(connection.last_look())
         with contextlib.suppress(BrokenReply):
             reply = self._find(connection.reader)
             if reply is not None and reply.error is None:
@@ -180,7 +197,11 @@ class Call:
         left_ns = self._deadline_ns - now_ns()
         length_ns = min(max(left_ns, _RELEASE_NS_MIN), _RELEASE_NS_MAX)
         with contextlib.suppress(TenureError):
-            Call(self._pool, request, now_ns() + length_ns).run()
+            Call(self._pool, request, now_ns() + length_ns, _ignore).run()
+
+
+def _ignore(result: Result) -> None:
+    """Of a release that nobody waits for."""
 
 
 def _new_grants(result: Result | None) -> tuple[Item, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from types import TracebackType
-from typing import Iterable, Iterator, Sequence, TypeVar, Union
+from typing import Callable, Iterable, Iterator, Sequence, TypeVar, Union
 
 from tenure import rules
 from tenure.call import Call
@@ -255,7 +255,7 @@ class Client:
         request = self._write(
             "renew_all", namespace, owner, ttl_ms=ttl_ms, set_version=set_version
         )
-        return _expect(RenewAll, self._run(request, deadline_ms))
+        return self._run(request, deadline_ms, _renew_all)
 
     def release_all(
         self,
@@ -265,7 +265,7 @@ class Client:
         deadline_ms: int | None = None,
     ) -> Count:
         """Ends every lease of ours in state ``own``."""
-        return _expect(Count, self._run(self._write("release_all", namespace, owner), deadline_ms))
+        return self._run(self._write("release_all", namespace, owner), deadline_ms, _count)
 
     # --- reads ---
 
@@ -291,8 +291,7 @@ class Client:
         """Likewise for 1..10000 keys, in their order."""
         items = _items_of(keys)
         request = Request("owner", self._space(namespace), None, items, stale=stale)
-        found = self._run(request, deadline_ms)
-        return [None if one is None else _expect(Lease, one) for one in _expect(tuple, found)]
+        return self._run(request, deadline_ms, _leases)
 
     def list(
         self,
@@ -320,7 +319,7 @@ class Client:
             after=after,
             limit=limit,
         )
-        return _expect(Page, self._run(request, deadline_ms))
+        return self._run(request, deadline_ms, _page)
 
     def leases(
         self,
@@ -366,7 +365,7 @@ class Client:
         request = Request(
             "count", self._space(namespace), owner, stale=stale, prefix=prefix, state=state
         )
-        return _expect(Count, self._run(request, deadline_ms))
+        return self._run(request, deadline_ms, _count)
 
     # --- node and cluster ---
 
@@ -384,13 +383,12 @@ class Client:
 
     def members(self, *, deadline_ms: int | None = None) -> Members:
         """One map per node of the cluster."""
-        found = self._run(Request("members"), deadline_ms)
-        return [_expect(dict, row) for row in _expect(tuple, found)]
+        return self._run(Request("members"), deadline_ms, _members)
 
     def purge(self, *, namespace: str, deadline_ms: int | None = None) -> Count:
         """Administrator: ends every lease of a namespace, markers too."""
         request = Request("purge", rules.check_namespace(namespace))
-        return _expect(Count, self._run(request, deadline_ms))
+        return self._run(request, deadline_ms, _count)
 
     def cluster_init(
         self,
@@ -439,38 +437,74 @@ class Client:
 
     def _one(self, request: Request, item: Item, deadline_ms: int | None) -> Outcome:
         request.items = (item,)
-        outcome = _expect(Outcome, _expect(tuple, self._run(request, deadline_ms))[0])
-        if outcome.kind is Kind.UNAVAILABLE:
-            raise UnavailableError(
-                f"a limit of the table is reached: {outcome.limit}",
-                status="LIMIT",
-                detail=outcome.limit,
-            )
-        if outcome.kind is Kind.UNKNOWN:
-            raise UnknownError("no answer before the deadline", status="UNKNOWN")
-        return outcome
+        return self._run(request, deadline_ms, _outcome)
 
     def _many(self, request: Request, keys: Keys, deadline_ms: int | None) -> Outcomes:
         request.items = _items_of(keys)
-        found = _expect(tuple, self._run(request, deadline_ms))
-        return [_expect(Outcome, one) for one in found]
+        return self._run(request, deadline_ms, _outcomes)
 
     def _fields(self, request: Request, deadline_ms: int | None) -> Fields:
-        return _expect(Fields, self._run(request, deadline_ms))
+        return self._run(request, deadline_ms, _fields_of)
 
-    def _run(self, request: Request, deadline_ms: int | None) -> Result:
+    def _run(
+        self, request: Request, deadline_ms: int | None, finish: Callable[[Result], _Answer]
+    ) -> _Answer:
         length_ms = self._deadline_ms
         if deadline_ms is not None:
             length_ms = rules.check_deadline_ms(deadline_ms)
         request.check()
-        return Call(self._pool, request, now_ns() + length_ms * NS_PER_MS).run()
+        return Call(self._pool, request, now_ns() + length_ms * NS_PER_MS, finish).run()
 
 
-def _expect(kind: type[_Answer], answer: object) -> _Answer:
-    """The decoder answers each method with its own kind."""
-    if not isinstance(answer, kind):
-        raise AssertionError(f"{type(answer).__name__} instead of {kind.__name__}")
-    return answer
+# --- what is made of a result; the decoder answers each method with its own kind ---
+
+
+def _expect(kind: type[_Answer], value: object) -> _Answer:
+    if not isinstance(value, kind):
+        raise AssertionError(f"{type(value).__name__} instead of {kind.__name__}")
+    return value
+
+
+def _outcome(result: Result) -> Outcome:
+    """Of one key; an error in place of its outcome is raised."""
+    (outcome,) = _outcomes(result)
+    if outcome.kind is Kind.UNAVAILABLE:
+        raise UnavailableError(
+            f"a limit of the table is reached: {outcome.limit}",
+            status="LIMIT",
+            detail=outcome.limit,
+        )
+    if outcome.kind is Kind.UNKNOWN:
+        raise UnknownError("no answer before the deadline", status="UNKNOWN")
+    return outcome
+
+
+def _outcomes(result: Result) -> Outcomes:
+    return [_expect(Outcome, one) for one in _expect(tuple, result)]
+
+
+def _leases(result: Result) -> Leases:
+    return [None if one is None else _expect(Lease, one) for one in _expect(tuple, result)]
+
+
+def _members(result: Result) -> Members:
+    return [_expect(dict, row) for row in _expect(tuple, result)]
+
+
+def _renew_all(result: Result) -> RenewAll:
+    return _expect(RenewAll, result)
+
+
+def _count(result: Result) -> Count:
+    return _expect(Count, result)
+
+
+def _page(result: Result) -> Page:
+    return _expect(Page, result)
+
+
+def _fields_of(result: Result) -> Fields:
+    return _expect(Fields, result)
 
 
 def _checked_path(socket_path: object) -> bytes:

@@ -57,6 +57,9 @@ class Connection:
 
     def send(self, data: bytes, deadline_ns: int) -> TenureError | None:
         """None when the last byte was handed over; else it was not, and why."""
+        # What was read before is no part of the answer, and what is there unread belongs to nobody.
+        self._is_spent = self._is_spent or not self.reader.is_empty
+        self.reader.clear()
         left = memoryview(data)
         while left:
             if not self._wait_until(deadline_ns):
@@ -68,34 +71,37 @@ class Connection:
                     return not_connected()
         return None
 
-    def receive(self, deadline_ns: int) -> bytes | None:
-        """What came, at least a byte; empty: there is no more.
+    def receive(self, deadline_ns: int) -> bool:
+        """True when the reader got something, be it that there is no more.
 
-        None: nothing came until then and nothing can come any more, as ``last_look`` says.
+        False: nothing came until then and nothing can come any more, as ``last_look`` says.
         """
         while self._wait_until(deadline_ns):
             try:
-                return self._socket.recv(_RECEIVE_LEN)
+                self.reader.fill(self._socket.recv, _RECEIVE_LEN)
+                return True
             except OSError as error:
                 if not _is_only_late(error, deadline_ns):
-                    return b""
-        return self.last_look() or None
+                    self.reader.feed(b"")
+                    return True
+        return self.last_look()
 
-    def last_look(self) -> bytes:
-        """Shuts the receiving side and reads what is there already.
+    def last_look(self) -> bool:
+        """Shuts the receiving side and gives the reader what is there already; False: nothing.
 
         From here on the node's writes fail, so that it learns that its answer was not taken; what
         it has written before counts. The connection is of no use to another call.
         """
         self._is_spent = True
-        data = bytearray()
+        is_anything = False
         with _ignoring_kernel_errors():
             self._socket.shutdown(socket.SHUT_RD)
         with _ignoring_kernel_errors():
             self._socket.setblocking(False)
-            while piece := self._socket.recv(_RECEIVE_LEN):
-                data += piece
-        return bytes(data)
+            while not self.reader.is_ended:
+                self.reader.fill(self._socket.recv, _RECEIVE_LEN)
+                is_anything = is_anything or not self.reader.is_ended
+        return is_anything
 
     def close(self) -> None:
         """Ends it; in a child of the process that opened it only the child's copy, for the

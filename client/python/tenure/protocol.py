@@ -255,8 +255,9 @@ _COUNTS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 class Reader:
     """Cuts what comes from a connection into messages.
 
-    Each byte is looked at once, however small the pieces in which it comes. Holds the message that
-    was handed out last and what was fed beyond it.
+    Each byte is looked at once, however small the pieces in which it comes. All pieces since the
+    last ``clear`` are kept, so that an exception that comes in between, by a signal, anywhere in
+    here, loses nothing: after ``rewind`` the same messages are read again.
     """
 
     def __init__(self) -> None:
@@ -264,32 +265,51 @@ class Reader:
 
     def clear(self) -> None:
         """As new."""
-        self._buffer = bytearray()
+        self._pieces: list[bytes] = []
         self.rewind()
 
     def rewind(self) -> None:
-        """Begins again with the message that was handed out last, or is being read.
+        """Begins again with the first message since the last ``clear``."""
+        self._buffer = bytearray()
+        self._joined = 0  # pieces that are in the buffer
+        self._begin()
 
-        For when an exception has come in between, by a signal, anywhere in here.
-        """
+    def _begin(self) -> None:
         self._at = 0
         self._items = 0
         self._left = [1]  # elements that are missing, per open container
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was fed that is not part of a message that was handed out."""
-        return self._at == len(self._buffer) and not (self._left and self._at)
+        """Nothing came that is not part of a message that was handed out."""
+        is_between = not self._left or self._at == 0
+        return is_between and self._at == len(self._buffer) and self._joined == len(self._pieces)
+
+    @property
+    def is_ended(self) -> bool:
+        """The last piece was empty: there is no more."""
+        return bool(self._pieces) and not self._pieces[-1]
 
     def feed(self, data: bytes) -> None:
         """Adds what came."""
-        self._buffer += data
+        self._pieces.append(data)
+
+    def fill(self, receive: Callable[[int], bytes], size: int) -> None:
+        """Adds what ``receive(size)`` gives.
+
+        As one step: a signal handler that raises when ``receive`` is done finds the piece kept,
+        where it would be lost on its way to ``feed``.
+        """
+        self._pieces.extend(map(receive, (size,)))
 
     def next(self) -> bytes | None:
         """The next whole message, None if it is not there yet; raises BrokenReply."""
         if not self._left:
             del self._buffer[: self._at]
-            self.rewind()
+            self._begin()
+        for piece in self._pieces[self._joined :]:
+            self._buffer += piece
+            self._joined += 1
         if self._buffer and self._buffer[0] not in (0x94, 0xDC, 0xDD):
             raise BrokenReply("not an array of four")
         while self._left:
