@@ -54,8 +54,7 @@ static int on_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **
     struct one_node *node = fsm->data;
     uint64_t value = 0;
     memcpy(&value, buf->base, buf->len < sizeof(value) ? buf->len : sizeof(value));
-    node->state.applied++;
-    node->state.sum = node->state.sum * 1000003 + value;
+    sum_state_add(&node->state, value);
     *result = NULL;
     return 0;
 }
@@ -63,22 +62,14 @@ static int on_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **
 static int on_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsigned *n_bufs)
 {
     struct one_node *node = fsm->data;
-    *n_bufs = 1;
-    *bufs = raft_malloc(sizeof(**bufs));
-    CHECK(*bufs != NULL);
-    (*bufs)[0].len = sizeof(node->state);
-    (*bufs)[0].base = raft_malloc(sizeof(node->state));
-    CHECK((*bufs)[0].base != NULL);
-    memcpy((*bufs)[0].base, &node->state, sizeof(node->state));
+    sum_state_save(&node->state, bufs, n_bufs);
     return 0;
 }
 
 static int on_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
 {
     struct one_node *node = fsm->data;
-    CHECK(buf->len == sizeof(node->state));
-    memcpy(&node->state, buf->base, sizeof(node->state));
-    raft_free(buf->base);
+    sum_state_load(&node->state, buf);
     return 0;
 }
 
@@ -115,6 +106,21 @@ void one_node_deinit(struct one_node *node)
     fake_clock_deinit(&node->clock);
 }
 
+struct one_node *one_node_create(raft_id id, unsigned cures)
+{
+    struct one_node *node = calloc(1, sizeof(*node));
+    CHECK(node != NULL);
+    one_node_init(node, id);
+    node->cures = cures;
+    return node;
+}
+
+void one_node_destroy(struct one_node *node)
+{
+    one_node_deinit(node);
+    free(node);
+}
+
 static void make_configuration(struct raft_configuration *configuration, unsigned voters,
                                unsigned spares)
 {
@@ -139,7 +145,7 @@ void one_node_boot(struct one_node *node, unsigned voters, unsigned spares)
     options.disk_stall_ns_max = node->disk_stall_ns_max;
     node->guard = guard_create(fake_disk_boot(node->disk), &options);
     memset(&node->raft, 0, sizeof(node->raft));
-    node->state = (struct one_node_state){0};
+    node->state = (struct sum_state){0};
     char address[16];
     (void)snprintf(address, sizeof(address), "%llu", node->id);
     CHECK(raft_init(&node->raft, guard_io(node->guard), &node->fsm, node->id, address) == 0);
@@ -300,7 +306,7 @@ bool one_node_install(struct one_node *node, raft_id from, raft_term term, raft_
                 .conf_index = 1,
             },
     };
-    struct one_node_state state = {.applied = last_index, .sum = last_index};
+    struct sum_state state = {.applied = last_index, .sum = last_index};
     make_configuration(&message.install_snapshot.conf, 3, 0);
     message.install_snapshot.data.len = sizeof(state);
     message.install_snapshot.data.base = raft_malloc(sizeof(state));

@@ -13,16 +13,11 @@
 #include "raft/guard.h"
 #include "tests/raft/fake_clock.h"
 #include "tests/raft/fake_disk.h"
+#include "tests/raft/sum_state.h"
 
 #define ONE_NODE_SENT_MAX    4096u
 #define ONE_NODE_TICK_MS     50u
 #define ONE_NODE_ELECTION_MS 500u
-
-/* The state machine: how many entries it applied, and a sum that depends on their order. */
-struct one_node_state {
-    uint64_t applied;
-    uint64_t sum;
-};
 
 struct one_node {
     raft_id id;
@@ -36,7 +31,7 @@ struct one_node {
     struct guard *guard;
     struct raft raft;
     struct raft_fsm fsm;
-    struct one_node_state state;
+    struct sum_state state;
     bool up;
 
     struct raft_message sent[ONE_NODE_SENT_MAX]; /* without what it pointed to */
@@ -67,6 +62,10 @@ struct one_node_append {
 /* A node with all cures on an empty disk; not started. */
 void one_node_init(struct one_node *node, raft_id id);
 void one_node_deinit(struct one_node *node);
+
+/* The same on the heap, with these cures. */
+struct one_node *one_node_create(raft_id id, unsigned cures);
+void one_node_destroy(struct one_node *node);
 
 /* Start the process. With `voters` > 0 the disk is first given a configuration of the voters
  * 1..voters and the spares voters+1..voters+spares. */

@@ -434,6 +434,22 @@ static void node_init(struct disk_node *node)
     node->options.reserve_len = 0;
 }
 
+/* A node in an empty folder of its own; not started. */
+static struct disk_node *node_create(void)
+{
+    struct disk_node *node = calloc(1, sizeof(*node));
+    CHECK(node != NULL);
+    node_init(node);
+    dir_make(node->dir);
+    return node;
+}
+
+static void node_destroy(struct disk_node *node)
+{
+    dir_remove(node->dir);
+    free(node);
+}
+
 static void node_on_disk_closed(void *ctx)
 {
     struct disk_node *node = ctx;
@@ -509,10 +525,7 @@ static void node_write(struct disk_node *node, unsigned count, size_t len)
 static void test_disk__node_stops_and_starts_again(void **state)
 {
     (void)state;
-    struct disk_node *node = calloc(1, sizeof(*node));
-    assert_non_null(node);
-    node_init(node);
-    dir_make(node->dir);
+    struct disk_node *node = node_create();
     node_start(node);
     assert_int_equal(node->found.last_index, 0);
     node_write(node, 20, 104);
@@ -527,18 +540,14 @@ static void test_disk__node_stops_and_starts_again(void **state)
     node_run_until_applied(node, 20);
     assert_int_equal(node->applied, 20);
     node_stop(node);
-    dir_remove(node->dir);
-    free(node);
+    node_destroy(node);
 }
 
 static void test_disk__snapshots_are_found_again(void **state)
 {
     (void)state;
-    struct disk_node *node = calloc(1, sizeof(*node));
-    assert_non_null(node);
-    node_init(node);
+    struct disk_node *node = node_create();
     node->snapshot_threshold = 8;
-    dir_make(node->dir);
     node_start(node);
     node_write(node, 50, 104);
     node_run_ms(node, 50);
@@ -549,18 +558,14 @@ static void test_disk__snapshots_are_found_again(void **state)
     node_run_until_applied(node, 50);
     assert_int_equal(node->applied, 50);
     node_stop(node);
-    dir_remove(node->dir);
-    free(node);
+    node_destroy(node);
 }
 
 /* The watermark as the next start sees it: a log cut below it is refused, one cut above is not. */
 static void test_disk__watermark_follows_the_log(void **state)
 {
     (void)state;
-    struct disk_node *node = calloc(1, sizeof(*node));
-    assert_non_null(node);
-    node_init(node);
-    dir_make(node->dir);
+    struct disk_node *node = node_create();
     node_start(node);
     node_write(node, 30, 104);
     raft_index last = raft_last_index(&node->raft);
@@ -589,17 +594,13 @@ static void test_disk__watermark_follows_the_log(void **state)
     assert_int_equal(node->reports, 1);
     node_write(node, 1, 104);
     node_stop(node);
-    dir_remove(node->dir);
-    free(node);
+    node_destroy(node);
 }
 
 static void test_disk__watermark_is_at_most_a_second_behind(void **state)
 {
     (void)state;
-    struct disk_node *node = calloc(1, sizeof(*node));
-    assert_non_null(node);
-    node_init(node);
-    dir_make(node->dir);
+    struct disk_node *node = node_create();
     node_start(node);
     node_write(node, 10, 104);
     uint8_t before[8192];
@@ -612,17 +613,13 @@ static void test_disk__watermark_is_at_most_a_second_behind(void **state)
     } while (memcmp(before, after, before_len) == 0 && uv_hrtime() < end_ns);
     assert_memory_not_equal(before, after, before_len);
     node_stop(node);
-    dir_remove(node->dir);
-    free(node);
+    node_destroy(node);
 }
 
 static void test_disk__damaged_watermark(void **state)
 {
     (void)state;
-    struct disk_node *node = calloc(1, sizeof(*node));
-    assert_non_null(node);
-    node_init(node);
-    dir_make(node->dir);
+    struct disk_node *node = node_create();
     for (unsigned round = 0; round < 2; round++) { /* both slots get a value */
         node_start(node);
         node_write(node, 3, 104);
@@ -645,8 +642,7 @@ static void test_disk__damaged_watermark(void **state)
     file_write(node->dir, "watermark", bad, len);
     assert_int_equal(disk_open(node->dir, &disk, &detail), STATUS_CORRUPT);
     assert_non_null(strstr(detail.text, "watermark"));
-    dir_remove(node->dir);
-    free(node);
+    node_destroy(node);
 }
 
 /* --- kill -9 ------------------------------------------------------------------------------- */
@@ -738,23 +734,16 @@ static void write_beyond_a_limit(void *arg)
 static void test_disk__failed_write_is_told_and_ends_the_node(void **state)
 {
     (void)state;
-    struct disk_node *node = calloc(1, sizeof(*node));
-    assert_non_null(node);
-    node_init(node);
-    dir_make(node->dir);
+    struct disk_node *node = node_create();
     assert_true(one_node_survives(write_beyond_a_limit, node));
-    dir_remove(node->dir);
-    free(node);
+    node_destroy(node);
 }
 
 static void test_disk__reserve_is_made_when_absent(void **state)
 {
     (void)state;
-    struct disk_node *node = calloc(1, sizeof(*node));
-    assert_non_null(node);
-    node_init(node);
+    struct disk_node *node = node_create();
     node->options.reserve_len = MIB;
-    dir_make(node->dir);
     node_start(node);
     uint64_t end_ns = uv_hrtime() + ms_to_ns(5000);
     while (!file_exists(node->dir, "reserve") && uv_hrtime() < end_ns) {
@@ -769,8 +758,7 @@ static void test_disk__reserve_is_made_when_absent(void **state)
     assert_false(disk_low(node->disk));
     node_stop(node);
     assert_true(file_exists(node->dir, "reserve"));
-    dir_remove(node->dir);
-    free(node);
+    node_destroy(node);
 }
 
 /* Bytes of a file next to the node's directory that fills the disk but for `leave`. */
@@ -883,16 +871,12 @@ static void fill_in_private(void *arg)
 static void test_disk__full_disk_and_the_reserve_K4(void **state)
 {
     (void)state;
-    struct disk_node *node = calloc(1, sizeof(*node));
-    assert_non_null(node);
-    node_init(node);
-    dir_make(node->dir);
+    struct disk_node *node = node_create();
     bool possible = one_node_survives(try_to_mount, node);
     if (possible) {
         assert_true(one_node_survives(fill_in_private, node));
     }
-    dir_remove(node->dir);
-    free(node);
+    node_destroy(node);
     if (!possible) {
         skip(); /* only root may mount */
     }

@@ -19,6 +19,7 @@
 #include "raft/guard.h"
 #include "tests/raft/fake_clock.h"
 #include "tests/raft/fake_disk.h"
+#include "tests/raft/sum_state.h"
 
 #define NODES       5u /* 1..5; 1, 2 and 3 vote, 4 changes its role, 5 is a standby */
 #define VOTERS      3u
@@ -32,11 +33,6 @@
 
 struct cluster;
 
-struct cluster_state {
-    uint64_t applied;
-    uint64_t sum;
-};
-
 struct cluster_node {
     struct cluster *cluster;
     raft_id id;
@@ -45,7 +41,7 @@ struct cluster_node {
     struct guard *guard;
     struct raft raft;
     struct raft_fsm fsm;
-    struct cluster_state state;
+    struct sum_state state;
 };
 
 struct cluster {
@@ -228,8 +224,7 @@ static int on_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **
     uint64_t command;
     CHECK(buf->len == sizeof(command) && index < LOG_MAX);
     memcpy(&command, buf->base, sizeof(command));
-    node->state.applied++;
-    node->state.sum = node->state.sum * 1000003 + command;
+    sum_state_add(&node->state, command);
     if (cluster->commands[index] == 0) {
         cluster->commands[index] = command;
         cluster->sums[index] = node->state.sum;
@@ -247,22 +242,14 @@ static int on_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsigne
     if (raft_commit_index(&node->raft) != raft_last_applied(&node->raft)) {
         return RAFT_BUSY;
     }
-    *n_bufs = 1;
-    *bufs = raft_malloc(sizeof(**bufs));
-    CHECK(*bufs != NULL);
-    (*bufs)[0].len = sizeof(node->state);
-    (*bufs)[0].base = raft_malloc(sizeof(node->state));
-    CHECK((*bufs)[0].base != NULL);
-    memcpy((*bufs)[0].base, &node->state, sizeof(node->state));
+    sum_state_save(&node->state, bufs, n_bufs);
     return 0;
 }
 
 static int on_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
 {
     struct cluster_node *node = fsm->data;
-    CHECK(buf->len == sizeof(node->state));
-    memcpy(&node->state, buf->base, sizeof(node->state));
-    raft_free(buf->base);
+    sum_state_load(&node->state, buf);
     return 0;
 }
 
@@ -283,7 +270,7 @@ static void node_boot(struct cluster_node *node, bool birth)
                                   .apply = on_apply,
                                   .snapshot = on_snapshot,
                                   .restore = on_restore};
-    node->state = (struct cluster_state){0};
+    node->state = (struct sum_state){0};
     memset(&node->raft, 0, sizeof(node->raft));
     char address[8];
     (void)snprintf(address, sizeof(address), "%llu", node->id);

@@ -22,21 +22,6 @@
 
 #define COUNT_OF(array) ((unsigned)(sizeof(array) / sizeof((array)[0])))
 
-static struct one_node *node_new(raft_id id, unsigned cures)
-{
-    struct one_node *node = calloc(1, sizeof(*node));
-    CHECK(node != NULL);
-    one_node_init(node, id);
-    node->cures = cures;
-    return node;
-}
-
-static void node_free(struct one_node *node)
-{
-    one_node_deinit(node);
-    free(node);
-}
-
 /* Nothing leaves a failed node, whatever happens to it. */
 static void assert_silent(struct one_node *node)
 {
@@ -71,7 +56,7 @@ static void test_guard__failed_term_or_vote_ends_the_node(void **state)
     (void)state;
     const enum fake_disk_call calls[] = {FAKE_DISK_CALL_SET_TERM, FAKE_DISK_CALL_SET_VOTE};
     for (unsigned idx = 0; idx < COUNT_OF(calls); idx++) {
-        struct one_node *node = node_new(2, GUARD_CURES_ALL);
+        struct one_node *node = one_node_create(2, GUARD_CURES_ALL);
         one_node_boot(node, 3, 0);
         unsigned sent = node->sent_count;
         fake_disk_fail_next(node->disk, calls[idx], RAFT_IOERR);
@@ -90,14 +75,14 @@ static void test_guard__failed_term_or_vote_ends_the_node(void **state)
         assert_non_null(strstr(node->fatal_detail, idx == 0 ? "term" : "vote"));
         assert_int_equal(node->sent_count, sent); /* above all: no vote */
         assert_silent(node);
-        node_free(node);
+        one_node_destroy(node);
     }
 }
 
 static void test_guard__failed_truncation_ends_the_node(void **state)
 {
     (void)state;
-    struct one_node *node = node_new(2, GUARD_CURES_ALL);
+    struct one_node *node = one_node_create(2, GUARD_CURES_ALL);
     one_node_boot(node, 3, 0);
     fake_disk_fail_next(node->disk, FAKE_DISK_CALL_TRUNCATE, RAFT_IOERR);
     const struct one_node_entry entries[] = {{.term = 1, .value = 2}};
@@ -110,7 +95,7 @@ static void test_guard__failed_truncation_ends_the_node(void **state)
     (void)one_node_append(node, &append);
     assert_true(guard_failed(node->guard));
     assert_silent(node);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 /* In a child that counts: an error return would have freed the entries twice. */
@@ -118,7 +103,7 @@ static void fail_an_append_call(void *arg)
 {
     (void)arg;
     one_node_heap_count();
-    struct one_node *node = node_new(2, GUARD_CURES_ALL);
+    struct one_node *node = one_node_create(2, GUARD_CURES_ALL);
     one_node_boot(node, 3, 0);
     fake_disk_fail_next(node->disk, FAKE_DISK_CALL_APPEND, RAFT_IOERR);
     const struct one_node_entry entries[] = {{.term = 1, .value = 2}, {.term = 1, .value = 3}};
@@ -131,7 +116,7 @@ static void fail_an_append_call(void *arg)
     (void)one_node_append(node, &append);
     CHECK(guard_failed(node->guard) && node->fatal_count == 1);
     one_node_run_ms(node, 1000);
-    node_free(node);
+    one_node_destroy(node);
     CHECK(one_node_heap_balance() == 0);
 }
 
@@ -144,7 +129,7 @@ static void test_guard__failed_append_call_leaves_memory_sound_L9(void **state)
 static void test_guard__owner_may_fail_it_once(void **state)
 {
     (void)state;
-    struct one_node *node = node_new(2, GUARD_CURES_ALL);
+    struct one_node *node = one_node_create(2, GUARD_CURES_ALL);
     one_node_boot(node, 3, 0);
     guard_fail(node->guard, STATUS_CORRUPT, NULL);
     guard_fail(node->guard, STATUS_IO, "again");
@@ -152,13 +137,13 @@ static void test_guard__owner_may_fail_it_once(void **state)
     assert_int_equal(node->fatal_status, STATUS_CORRUPT);
     assert_string_equal(node->fatal_detail, status_text(STATUS_CORRUPT));
     assert_silent(node);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__completions_after_a_failure_are_parked(void **state)
 {
     (void)state;
-    struct one_node *node = node_new(1, GUARD_CURES_ALL);
+    struct one_node *node = one_node_create(1, GUARD_CURES_ALL);
     one_node_boot(node, 1, 0);
     one_node_run_ms(node, 20);
     assert_int_equal(raft_state(&node->raft), RAFT_LEADER);
@@ -168,7 +153,7 @@ static void test_guard__completions_after_a_failure_are_parked(void **state)
     one_node_run_ms(node, 100);
     assert_int_equal(raft_commit_index(&node->raft), commit);
     assert_int_equal(node->state.applied, 0);
-    node_free(node); /* cancels it */
+    one_node_destroy(node); /* cancels it */
 }
 
 /* --- L7 ------------------------------------------------------------------------------------ */
@@ -189,19 +174,19 @@ static void write_three(unsigned cures, struct one_node *node)
 static void test_guard__failed_write_ends_the_node_L7(void **state)
 {
     (void)state;
-    struct one_node *node = node_new(1, GUARD_CURES_ALL);
+    struct one_node *node = one_node_create(1, GUARD_CURES_ALL);
     write_three(GUARD_CURES_ALL, node);
     assert_int_equal(node->fatal_count, 1);
     assert_int_equal(node->fatal_status, STATUS_IO);
     raft_index durable = guard_durable_index(node->guard);
     assert_int_equal(durable, fake_disk_last_index(node->disk));
     assert_silent(node);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void misnumber(void *arg)
 {
-    struct one_node *node = node_new(1, GUARD_CURES_ALL);
+    struct one_node *node = one_node_create(1, GUARD_CURES_ALL);
     (void)arg;
     write_three(GUARD_CURES_ALL & ~GUARD_CURE_L7, node);
     CHECK(node->fatal_count == 0);
@@ -212,7 +197,7 @@ static void misnumber(void *arg)
     CHECK(raft_last_index(&node->raft) == last + 1);
     struct slice bytes;
     CHECK(fake_disk_entry(node->disk, last, &bytes) != 0 && bytes.base[0] == 104);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__failed_write_misnumbers_the_log_without_L7(void **state)
@@ -224,7 +209,7 @@ static void test_guard__failed_write_misnumbers_the_log_without_L7(void **state)
 static void test_guard__failed_snapshot_ends_the_node_L7(void **state)
 {
     (void)state;
-    struct one_node *node = node_new(2, GUARD_CURES_ALL);
+    struct one_node *node = one_node_create(2, GUARD_CURES_ALL);
     one_node_boot(node, 3, 0);
     fake_disk_fail_next(node->disk, FAKE_DISK_CALL_SNAPSHOT_PUT_DONE, RAFT_IOERR);
     assert_true(one_node_install(node, 1, 1, 20));
@@ -232,19 +217,19 @@ static void test_guard__failed_snapshot_ends_the_node_L7(void **state)
     assert_int_equal(node->fatal_count, 1);
     assert_non_null(strstr(node->fatal_detail, "snapshot"));
     assert_silent(node);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void get_stuck(void *arg)
 {
     (void)arg;
-    struct one_node *node = node_new(2, GUARD_CURES_ALL & ~GUARD_CURE_L7);
+    struct one_node *node = one_node_create(2, GUARD_CURES_ALL & ~GUARD_CURE_L7);
     one_node_boot(node, 3, 0);
     fake_disk_fail_next(node->disk, FAKE_DISK_CALL_SNAPSHOT_PUT_DONE, RAFT_IOERR);
     CHECK(one_node_install(node, 1, 1, 20));
     one_node_run_ms(node, 2000);
     CHECK(node->fatal_count == 0 && node->raft.snapshot.installing); /* for ever */
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__failed_snapshot_leaves_the_node_stuck_without_L7(void **state)
@@ -271,7 +256,7 @@ static void watch_for(struct watch *watch, uint64_t duration_ms, uint64_t oldest
 
 static struct watch watch_new(unsigned cures)
 {
-    struct watch watch = {.node = node_new(2, cures), .now_ns = 77 * NS_PER_MS};
+    struct watch watch = {.node = one_node_create(2, cures), .now_ns = 77 * NS_PER_MS};
     one_node_boot(watch.node, 3, 0);
     guard_watch(watch.node->guard, watch.now_ns, 0);
     return watch;
@@ -289,7 +274,7 @@ static void test_guard__write_that_hangs_two_seconds_ends_the_node_F3(void **sta
     assert_int_equal(watch.node->fatal_status, STATUS_IO);
     assert_non_null(strstr(watch.node->fatal_detail, "disk stalled 2050 ms"));
     assert_silent(watch.node);
-    node_free(watch.node);
+    one_node_destroy(watch.node);
 }
 
 static void test_guard__slow_writes_one_after_the_other_are_no_hang(void **state)
@@ -301,7 +286,7 @@ static void test_guard__slow_writes_one_after_the_other_are_no_hang(void **state
     }
     watch_for(&watch, 60000, 0); /* nothing handed to the disk */
     assert_int_equal(watch.node->fatal_count, 0);
-    node_free(watch.node);
+    one_node_destroy(watch.node);
 }
 
 static void test_guard__stopped_process_is_no_hanging_disk(void **state)
@@ -314,7 +299,7 @@ static void test_guard__stopped_process_is_no_hanging_disk(void **state)
     assert_int_equal(watch.node->fatal_count, 0);
     watch_for(&watch, 50, 6);
     assert_int_equal(watch.node->fatal_count, 0);
-    node_free(watch.node);
+    one_node_destroy(watch.node);
 }
 
 static void test_guard__stalled_fake_disk_is_seen_and_a_full_one_is_not_K4(void **state)
@@ -338,7 +323,7 @@ static void test_guard__stalled_fake_disk_is_seen_and_a_full_one_is_not_K4(void 
         assert_int_equal(guard_pending_entries(watch.node->guard), 1);
         watch_for(&watch, 5000, fake_disk_oldest_write(watch.node->disk));
         assert_int_equal(watch.node->fatal_count, full == 1 ? 0 : 1);
-        node_free(watch.node);
+        one_node_destroy(watch.node);
     }
 }
 

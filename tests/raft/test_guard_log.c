@@ -16,18 +16,9 @@
 
 static struct one_node *follower_with(unsigned cures)
 {
-    struct one_node *node = calloc(1, sizeof(*node));
-    assert_non_null(node);
-    one_node_init(node, 2);
-    node->cures = cures;
+    struct one_node *node = one_node_create(2, cures);
     one_node_boot(node, 3, 0);
     return node;
-}
-
-static void node_free(struct one_node *node)
-{
-    one_node_deinit(node);
-    free(node);
 }
 
 /* Entries 2..6 from the leader 1 of term 1 (1 is the configuration of birth), committed. */
@@ -61,7 +52,7 @@ static raft_index commit_after_low_heartbeat(unsigned cures)
     assert_true(one_node_append(node, &append));
     raft_index commit = raft_commit_index(&node->raft);
     assert_int_equal(guard_stats(node->guard)->commits_held, cures & GUARD_CURE_L1 ? 1 : 0);
-    node_free(node);
+    one_node_destroy(node);
     return commit;
 }
 
@@ -92,16 +83,13 @@ static void test_guard__commit_index_still_advances_L1(void **state)
     assert_true(one_node_append(node, &append));
     assert_int_equal(raft_commit_index(&node->raft), 4);
     assert_int_equal(guard_stats(node->guard)->commits_held, 0);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 /* The harm of L1: the label of a snapshot comes from the commit index. */
 static raft_index snapshot_label(unsigned cures, uint64_t *out_applied)
 {
-    struct one_node *node = calloc(1, sizeof(*node));
-    assert_non_null(node);
-    one_node_init(node, 2);
-    node->cures = cures;
+    struct one_node *node = one_node_create(2, cures);
     node->snapshot_threshold = 1u << 30;
     one_node_boot(node, 3, 0);
     fill(node, 5);
@@ -111,12 +99,12 @@ static raft_index snapshot_label(unsigned cures, uint64_t *out_applied)
     assert_true(one_node_append(node, &append));
     one_node_run_ms(node, 100);
     raft_index index = fake_disk_snapshot_index(node->disk);
-    struct one_node_state saved;
+    struct sum_state saved;
     struct slice bytes = fake_disk_snapshot(node->disk);
     assert_int_equal(bytes.len, sizeof(saved));
     memcpy(&saved, bytes.base, sizeof(saved));
     *out_applied = saved.applied;
-    node_free(node);
+    one_node_destroy(node);
     return index;
 }
 
@@ -162,7 +150,7 @@ static raft_index filed_index(unsigned cures, uint64_t *out_split)
     assert_int_equal(fake_disk_last_index(node->disk), 5);
     assert_int_equal(node->raft.configuration.n, 2);
     *out_split = guard_stats(node->guard)->messages_split;
-    node_free(node);
+    one_node_destroy(node);
     return index;
 }
 
@@ -201,7 +189,7 @@ static unsigned believed_voters(unsigned cures)
     assert_true(one_node_append(node, &beat));
     assert_int_equal(raft_last_applied(&node->raft), 3);
     unsigned voters = node->raft.configuration_committed.n;
-    node_free(node);
+    one_node_destroy(node);
     return voters;
 }
 
@@ -250,7 +238,7 @@ static void test_guard__message_is_cut_before_every_configuration_L2(void **stat
     struct slice bytes;
     assert_int_equal(fake_disk_entry(node->disk, 8, &bytes), 1);
     assert_int_equal(bytes.base[0], 8);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 /* --- L9 ------------------------------------------------------------------------------------ */
@@ -273,7 +261,7 @@ static void contradict(void *arg)
         node->fatal_status != STATUS_CORRUPT) {
         abort();
     }
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__contradicted_committed_entry_ends_the_node_L9(void **state)
@@ -300,7 +288,7 @@ static void test_guard__contradicted_uncommitted_entry_is_replaced(void **state)
     assert_int_equal(node->fatal_count, 0);
     assert_int_equal(fake_disk_last_index(node->disk), 5);
     assert_int_equal(fake_disk_entry(node->disk, 5, NULL), 2);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 /* --- durable ------------------------------------------------------------------------------- */
@@ -320,7 +308,7 @@ static void test_guard__durable_is_persisted_and_committed(void **state)
     assert_int_equal(guard_pending_entries(node->guard), 0);
     assert_int_equal(guard_pending_len(node->guard), 0);
     assert_int_equal(guard_durable_index(node->guard), 5); /* 6 is on disk, not committed */
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__truncated_entries_do_not_count_as_durable(void **state)
@@ -344,7 +332,7 @@ static void test_guard__truncated_entries_do_not_count_as_durable(void **state)
     one_node_run_ms(node, 10);
     assert_int_equal(guard_durable_index(node->guard), 4);
     assert_int_equal(fake_disk_last_index(node->disk), 4);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__durable_index_is_known_again_after_a_restart(void **state)
@@ -360,7 +348,7 @@ static void test_guard__durable_index_is_known_again_after_a_restart(void **stat
         .from = 1, .term = 1, .prev_index = 6, .prev_term = 1, .commit = 6};
     assert_true(one_node_append(node, &append));
     assert_int_equal(guard_durable_index(node->guard), 6);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 int main(void)

@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "fsm/base/units.h"
@@ -16,25 +15,10 @@
 
 #define COUNT_OF(array) ((unsigned)(sizeof(array) / sizeof((array)[0])))
 
-static struct one_node *node_new(raft_id id, unsigned cures)
-{
-    struct one_node *node = calloc(1, sizeof(*node));
-    CHECK(node != NULL);
-    one_node_init(node, id);
-    node->cures = cures;
-    return node;
-}
-
-static void node_free(struct one_node *node)
-{
-    one_node_deinit(node);
-    free(node);
-}
-
 /* A follower with entries 2..6 of term 1, committed. */
 static struct one_node *follower_new(unsigned cures, unsigned snapshot_threshold)
 {
-    struct one_node *node = node_new(2, cures);
+    struct one_node *node = one_node_create(2, cures);
     node->snapshot_threshold = snapshot_threshold;
     one_node_boot(node, 3, 0);
     const struct one_node_entry entries[] = {
@@ -74,7 +58,7 @@ static void install_while_taking(void *arg)
     CHECK(one_node_install(node, 1, 1, 20));
     one_node_run_ms(node, 100);
     CHECK(fake_disk_snapshot_index(node->disk) == 20 && node->state.applied == 20);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__snapshot_that_comes_while_one_is_taken_L3(void **state)
@@ -101,7 +85,7 @@ static void install_ten_times(void *arg)
     one_node_run_ms(node, 100);
     CHECK(fake_disk_snapshot_index(node->disk) == 20 && node->state.applied == 20);
     CHECK(guard_stats(node->guard)->snapshots_refused == (test->seen ? 0 : 9));
-    node_free(node);
+    one_node_destroy(node);
     CHECK(one_node_heap_balance() == 0);
 }
 
@@ -119,7 +103,7 @@ static void test_guard__copies_of_a_snapshot_are_freed_L4(void **state)
 /* A leader of term >= 2 whose log begins behind entry 10, so that node 3 needs a snapshot. */
 static struct one_node *leader_new(unsigned cures)
 {
-    struct one_node *node = node_new(1, cures);
+    struct one_node *node = one_node_create(1, cures);
     node->snapshot_threshold = 8;
     node->snapshot_trailing = 1;
     one_node_boot(node, 3, 0);
@@ -167,7 +151,7 @@ static unsigned snapshots_in_a_storm(unsigned cures, bool done_at_once, unsigned
     }
     unsigned count = one_node_count_sent(node, since, RAFT_INSTALL_SNAPSHOT, NULL);
     *out_reads = fake_disk_snapshot_reads(node->disk) - reads;
-    node_free(node);
+    one_node_destroy(node);
     return count;
 }
 
@@ -209,7 +193,7 @@ static void test_guard__snapshot_is_sent_again_after_the_pause_L4(void **state)
         one_node_run_ms(node, 10);
     }
     assert_int_equal(one_node_count_sent(node, since, RAFT_INSTALL_SNAPSHOT, NULL), 0);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 /* While the snapshot is read for node 3 another one, of a later term, takes its place. */
@@ -227,7 +211,7 @@ static raft_term term_of_newer_snapshot(unsigned cures, uint64_t *out_corrected)
         one_node_run_ms(node, 5);
     }
     CHECK(fake_disk_is_reading_snapshot(node->disk));
-    struct one_node_state content = {0};
+    struct sum_state content = {0};
     struct raft_buffer buf = {.base = &content, .len = sizeof(content)};
     const struct raft_snapshot newer = {
         .index = fake_disk_snapshot_index(node->disk) + 5,
@@ -246,7 +230,7 @@ static raft_term term_of_newer_snapshot(unsigned cures, uint64_t *out_corrected)
     CHECK(one_node_count_sent(node, since, RAFT_INSTALL_SNAPSHOT, &last) > 0);
     CHECK(last.install_snapshot.last_index == newer.index);
     *out_corrected = guard_stats(node->guard)->terms_corrected;
-    node_free(node);
+    one_node_destroy(node);
     return last.install_snapshot.last_term;
 }
 
@@ -271,7 +255,7 @@ static void test_guard__newer_snapshot_is_sent_with_its_own_term_L5(void **state
  * it? */
 static raft_index configuration_of_snapshot(unsigned cures)
 {
-    struct one_node *node = node_new(2, cures);
+    struct one_node *node = one_node_create(2, cures);
     node->snapshot_threshold = 3;
     one_node_boot(node, 3, 0);
     const struct one_node_entry entries[] = {
@@ -295,7 +279,7 @@ static raft_index configuration_of_snapshot(unsigned cures)
     CHECK(guard_stats(node->guard)->snapshots_delayed ==
           ((cures & GUARD_CURE_BETWEEN) != 0 ? 1 : 0));
     raft_index index = fake_disk_snapshot_configuration_index(node->disk);
-    node_free(node);
+    one_node_destroy(node);
     return index;
 }
 
@@ -331,7 +315,7 @@ static void fail_to_read(void *arg)
         one_node_run_ms(node, 10);
     }
     CHECK(one_node_count_sent(node, since, RAFT_INSTALL_SNAPSHOT, NULL) == 1);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__unreadable_snapshot_is_tried_again_L5(void **state)
@@ -351,7 +335,7 @@ static void close_while_reading(void *arg)
             lag(node);
             one_node_run_ms(node, 3);
         }
-        node_free(node);
+        one_node_destroy(node);
         CHECK(one_node_heap_balance() == 0);
     }
 }

@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "fsm/base/units.h"
@@ -18,18 +17,9 @@
 
 static struct one_node *node_new(raft_id id, unsigned cures, unsigned voters, unsigned spares)
 {
-    struct one_node *node = calloc(1, sizeof(*node));
-    CHECK(node != NULL);
-    one_node_init(node, id);
-    node->cures = cures;
+    struct one_node *node = one_node_create(id, cures);
     one_node_boot(node, voters, spares);
     return node;
-}
-
-static void node_free(struct one_node *node)
-{
-    one_node_deinit(node);
-    free(node);
 }
 
 /* --- L8 ------------------------------------------------------------------------------------ */
@@ -66,7 +56,7 @@ static void close_after_refusal(void *arg)
     CHECK(guard_assign(node->guard, &change.request, 2, RAFT_STANDBY, on_change) == RAFT_NOSPACE);
     one_node_close(node);
     CHECK(change.called == refusal->calls);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__refused_change_is_forgotten_L8(void **state)
@@ -92,7 +82,7 @@ static void test_guard__refused_change_leaves_another_alone_L8(void **state)
     assert_int_equal(first.called, 1);
     assert_int_equal(first.status, 0);
     assert_int_equal(second.called, 0);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__change_of_one_who_does_not_lead_is_refused(void **state)
@@ -105,7 +95,7 @@ static void test_guard__change_of_one_who_does_not_lead_is_refused(void **state)
     guard_fail(node->guard, STATUS_IO, NULL);
     assert_int_equal(guard_assign(node->guard, &change.request, 4, RAFT_STANDBY, on_change),
                      RAFT_NOTLEADER);
-    node_free(node);
+    one_node_destroy(node);
     assert_int_equal(change.called, 0);
 }
 
@@ -149,7 +139,7 @@ static void test_guard__send_completes_once_at_the_end_of_the_turn(void **state)
         assert_int_equal(sendings[idx].called, 1);
         assert_int_equal(sendings[idx].status, 0);
     }
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__close_cancels_what_was_sent(void **state)
@@ -161,7 +151,7 @@ static void test_guard__close_cancels_what_was_sent(void **state)
     one_node_close(node);
     assert_int_equal(sending.called, 1);
     assert_int_equal(sending.status, RAFT_CANCELED);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__message_before_start_or_after_failure_is_freed(void **state)
@@ -178,7 +168,7 @@ static void test_guard__message_before_start_or_after_failure_is_freed(void **st
                                            .count = COUNT_OF(entries)};
     assert_false(one_node_append(node, &append)); /* leak checkers see the rest */
     assert_false(one_node_install(node, 1, 1, 20));
-    node_free(node);
+    one_node_destroy(node);
 }
 
 /* --- commit notification ------------------------------------------------------------------- */
@@ -217,7 +207,7 @@ static void test_guard__followers_learn_of_a_commit_in_the_same_turn(void **stat
     assert_int_equal(node->raft.heartbeat_timeout, heartbeat_ms);
     assert_false(guard_notify_commit(node->guard)); /* told already */
     assert_int_equal(guard_stats(node->guard)->commits_notified, 1);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__entry_that_follows_carries_the_commit(void **state)
@@ -233,7 +223,7 @@ static void test_guard__entry_that_follows_carries_the_commit(void **state)
     assert_int_equal(one_node_propose(node, 6), 0);
     assert_int_equal(one_node_count_sent(node, since, RAFT_APPEND_ENTRIES, NULL), 2);
     assert_false(guard_notify_commit(node->guard));
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__follower_has_nobody_to_notify(void **state)
@@ -244,7 +234,7 @@ static void test_guard__follower_has_nobody_to_notify(void **state)
         .from = 1, .term = 1, .prev_index = 1, .prev_term = 1, .commit = 1};
     assert_true(one_node_append(node, &append));
     assert_false(guard_notify_commit(node->guard));
-    node_free(node);
+    one_node_destroy(node);
 }
 
 /* --- late rejections ----------------------------------------------------------------------- */
@@ -283,7 +273,7 @@ static unsigned entries_after_late_rejection(unsigned cures, raft_index back)
             }
         }
     }
-    node_free(node);
+    one_node_destroy(node);
     return count;
 }
 
@@ -328,7 +318,7 @@ static raft_index claimed_to_older_term(unsigned cures, bool snapshot)
     CHECK(answer.append_entries_result.term == 5);
     CHECK(answer.append_entries_result.rejected == 0);
     raft_index claimed = answer.append_entries_result.last_log_index;
-    node_free(node);
+    one_node_destroy(node);
     return claimed;
 }
 
@@ -389,7 +379,7 @@ static void test_guard__voter_whose_leader_is_lost_grants_at_once(void **state)
     assert_int_equal(delay_ns, 0);
     assert_true(grants_pre_vote(node));
     assert_false(guard_leader_link_lost(node->guard, 1, &delay_ns)); /* once per leader */
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__voters_stand_one_after_the_other(void **state)
@@ -400,7 +390,7 @@ static void test_guard__voters_stand_one_after_the_other(void **state)
         uint64_t delay_ns;
         assert_true(guard_leader_link_lost(node->guard, 1, &delay_ns));
         assert_int_equal(delay_ns, (id - 2) * 20 * NS_PER_MS);
-        node_free(node);
+        one_node_destroy(node);
     }
 }
 
@@ -425,7 +415,7 @@ static void test_guard__campaign_starts_with_a_pre_vote_in_the_same_term(void **
     assert_true(one_node_append(node, &append));
     assert_int_equal(raft_state(&node->raft), RAFT_FOLLOWER);
     assert_int_equal(raft_current_term(&node->raft), 1);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard__one_who_does_not_vote_never_stands(void **state)
@@ -437,7 +427,7 @@ static void test_guard__one_who_does_not_vote_never_stands(void **state)
     unsigned since = node->sent_count;
     guard_campaign(node->guard);
     assert_int_equal(one_node_count_sent(node, since, RAFT_REQUEST_VOTE, NULL), 0);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 /* --- restarts ------------------------------------------------------------------------------ */
@@ -448,9 +438,7 @@ static void crash_and_restart(void *arg)
 {
     (void)arg;
     one_node_heap_count();
-    struct one_node *node = calloc(1, sizeof(*node));
-    CHECK(node != NULL);
-    one_node_init(node, 1);
+    struct one_node *node = one_node_create(1, GUARD_CURES_ALL);
     node->snapshot_threshold = 10;
     one_node_boot(node, 1, 0);
     uint64_t applied = 0;
@@ -466,7 +454,7 @@ static void crash_and_restart(void *arg)
         one_node_boot(node, 0, 0);
     }
     CHECK(applied > 300 && fake_disk_snapshot_index(node->disk) > 0);
-    node_free(node);
+    one_node_destroy(node);
     CHECK(one_node_heap_balance() == 0);
 }
 

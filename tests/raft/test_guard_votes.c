@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 
-#include <stdlib.h>
 
 #include "tests/raft/one_node.h"
 
@@ -16,10 +15,7 @@
  * 1. */
 static struct one_node *follower(unsigned cures)
 {
-    struct one_node *node = calloc(1, sizeof(*node));
-    CHECK(node != NULL);
-    one_node_init(node, 2);
-    node->cures = cures;
+    struct one_node *node = one_node_create(2, cures);
     one_node_boot(node, 1, 1);
     const struct one_node_append heartbeat = {
         .from = 1, .term = 2, .prev_index = 1, .prev_term = 1, .commit = 1};
@@ -53,12 +49,6 @@ static bool granted(struct one_node *node, raft_id candidate, raft_term term, ra
     return answer.request_vote_result.vote_granted;
 }
 
-static void node_free(struct one_node *node)
-{
-    one_node_deinit(node);
-    free(node);
-}
-
 static void test_guard_votes__the_former_leader_gets_the_vote_it_needs(void **state)
 {
     (void)state;
@@ -71,7 +61,7 @@ static void test_guard_votes__the_former_leader_gets_the_vote_it_needs(void **st
     /* It still knows itself as what it was. */
     assert_int_equal(raft_role(&node->raft), RAFT_SPARE);
     assert_int_equal(guard_stats(node->guard)->votes_opened, 2);
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard_votes__without_the_cure_there_is_no_leader_for_ever(void **state)
@@ -81,7 +71,7 @@ static void test_guard_votes__without_the_cure_there_is_no_leader_for_ever(void 
     assert_false(granted(node, 1, 3, 1, false));
     one_node_run_ms(node, 60000);
     assert_false(granted(node, 1, 4, 1, false));
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard_votes__one_vote_a_term_and_only_for_a_log_as_good(void **state)
@@ -91,7 +81,7 @@ static void test_guard_votes__one_vote_a_term_and_only_for_a_log_as_good(void **
     assert_true(granted(node, 1, 3, 1, false));
     assert_false(granted(node, 3, 3, 1, false));
     assert_false(granted(node, 3, 4, 0, false)); /* its log is older */
-    node_free(node);
+    one_node_destroy(node);
 }
 
 static void test_guard_votes__a_leader_that_is_followed_is_not_disturbed(void **state)
@@ -105,16 +95,13 @@ static void test_guard_votes__a_leader_that_is_followed_is_not_disturbed(void **
     uint64_t delay_ns = 0;
     assert_false(guard_leader_link_lost(node->guard, 1, &delay_ns));
     assert_true(granted(node, 3, 3, 1, false));
-    node_free(node);
+    one_node_destroy(node);
 }
 
 /* Node 2 follows nobody; an answer to a pre-vote of its own, for term 3, comes late. */
 static raft_term term_after_late_answer(unsigned cures)
 {
-    struct one_node *node = calloc(1, sizeof(*node));
-    CHECK(node != NULL);
-    one_node_init(node, 2);
-    node->cures = cures;
+    struct one_node *node = one_node_create(2, cures);
     one_node_boot(node, 3, 0);
     struct raft_message message = {
         .type = RAFT_REQUEST_VOTE_RESULT,
@@ -125,7 +112,7 @@ static raft_term term_after_late_answer(unsigned cures)
     };
     (void)one_node_receive(node, &message);
     raft_term term = raft_current_term(&node->raft);
-    node_free(node);
+    one_node_destroy(node);
     return term;
 }
 
