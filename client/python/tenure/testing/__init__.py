@@ -2,7 +2,8 @@
 
 ``MemoryNode`` listens at a real unix socket and speaks docs/protocol.md, so that ``tenure.Client``,
 a client in another language and the command line can all talk to it; ``ManualClock`` makes leases
-expire without a sleep; ``LeaseTable`` is the table alone::
+expire without a sleep; ``LeaseTable`` is the table alone. ``purge_namespace`` empties a namespace
+of any node, real or in memory::
 
     import tenure
     from tenure.testing import ManualClock, MemoryNode
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 from tenure.testing.clock import BootClock, Clock, ManualClock
 from tenure.testing.node import MemoryNode
+from tenure.testing.purge import purge_namespace
 from tenure.testing.table import LeaseTable, Limits
 
 __all__ = [
@@ -34,4 +36,5 @@ __all__ = [
     "Limits",
     "ManualClock",
     "MemoryNode",
+    "purge_namespace",
 ]

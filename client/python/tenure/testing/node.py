@@ -34,7 +34,8 @@ from tenure.testing.table import Grant, LeaseTable, Limits
 
 PROTOCOL_VERSION = 1
 _READ_LEN = 64 * 1024
-_OUTPUT_LEN_MAX = 32 * 1024 * 1024
+_OUTPUT_LEN_EAGER = 256 * 1024
+_OUTPUT_LEN_MAX = 32 * 1024 * 1024  # that a caller leaves unread, as at a real node
 _NO_LEADER = "no leader is known"
 
 
@@ -291,7 +292,7 @@ class MemoryNode:
             if mask & selectors.EVENT_READ:
                 self._read(connection)
             self._write(connection)
-        except (OSError, request.Malformed):
+        except OSError:
             self._close(connection)
 
     def _read(self, connection: _Connection) -> None:
@@ -303,8 +304,8 @@ class MemoryNode:
         self._tick()
         try:
             self._read_messages(connection)
-        except (ValueError, msgpack.UnpackException):
-            self._turn_away(connection)  # the unpacker says so of what is not MessagePack
+        except (request.Malformed, ValueError, msgpack.UnpackException):
+            self._turn_away(connection)  # the last two: what the unpacker says of other bytes
 
     def _read_messages(self, connection: _Connection) -> None:
         for message in connection.unpacker:
@@ -315,6 +316,10 @@ class MemoryNode:
                 self._turn_away(connection)
                 return
             self._handle(connection, message)
+            if len(connection.output) > _OUTPUT_LEN_EAGER:
+                self._flush(connection)
+            if len(connection.output) > _OUTPUT_LEN_MAX:
+                raise ConnectionAbortedError  # whoever asks for so much and reads nothing
         if connection.fed - connection.begins > request.MESSAGE_LEN_MAX:
             self._turn_away(connection)
 
@@ -324,7 +329,8 @@ class MemoryNode:
         self._put(connection, [1, 0, answer.error_map(error), None], [])
         connection.ending = True
 
-    def _write(self, connection: _Connection) -> None:
+    def _flush(self, connection: _Connection) -> None:
+        """Hands over as much as the socket takes; what was granted in it is heard."""
         with contextlib.suppress(BlockingIOError):
             while connection.output:
                 count = connection.socket.send(connection.output)
@@ -332,8 +338,10 @@ class MemoryNode:
                 connection.sent += count
         while connection.unheard and connection.unheard[0][0] <= connection.sent:
             connection.unheard.popleft()
-        too_slow = len(connection.output) > _OUTPUT_LEN_MAX
-        if too_slow or (connection.ending and not connection.output):
+
+    def _write(self, connection: _Connection) -> None:
+        self._flush(connection)
+        if connection.ending and not connection.output:
             self._close(connection)
             return
         wanted = selectors.EVENT_READ
@@ -419,6 +427,8 @@ class MemoryNode:
         elif asked.method == "status":
             result["fields"] = {**self._identity(), **self._health()}
         elif asked.method == "cluster_transfer":
+            if asked.node_id != 0:
+                raise request.invalid("node_id", str(asked.node_id), request.RULE_NODE_ID)
             raise UnavailableError("no majority of the voters answers", status="NO_QUORUM")
         else:
             result["fields"] = self._identity()  # cluster_init too: it is born already

@@ -39,6 +39,7 @@ RULE_KEY_OR_KEYS = "excludes key"
 RULE_WITH_KEY = "goes with key; each of keys names its own"
 RULE_REPLY_LEN = "the largest reply must fit one message of 8 MiB"
 RULE_VOTERS = "must be 1, 3 or 5"
+RULE_NODE_ID = "must be a voter of this cluster, and not the one that leads"
 RULE_TOKEN_FLOOR = "must be 0..2^62"
 
 _WRITES = frozenset(
