@@ -125,7 +125,7 @@ static bool settle_grants(struct fsm *fsm, const struct origin_outcome *outcome)
 /* Identity, token floor, and since when everything counts as unowned. */
 static void begin_anew(struct fsm *fsm, const struct op *op)
 {
-    fsm->identity = op->identity;
+    fsm_set_identity(fsm, &op->identity);
     fsm->token = max_u64(fsm->token, op->token_floor);
     fsm->lost_ms = fsm->clock_ms;
 }

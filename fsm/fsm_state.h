@@ -59,6 +59,7 @@ static inline uint64_t fsm_after_ms(uint64_t start_ms, uint64_t period_ms)
 
 uint64_t fsm_draw_token(struct fsm *fsm);
 void fsm_set_settings(struct fsm *fsm, const struct settings *settings);
+void fsm_set_identity(struct fsm *fsm, const struct cluster_identity *identity);
 
 /* --- fsm_forget.c: what age and room make of tombstones, purges, owners and origins. */
 

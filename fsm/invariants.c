@@ -145,6 +145,9 @@ static const char *check_space(const struct fsm *fsm, struct space *space, struc
         !tree_sound(&space->owners)) {
         return "a tree of a namespace is out of order";
     }
+    if (!key_index_sound(&space->keys) || space->keys.count != space->leases.count) {
+        return "the index of keys of a namespace is wrong";
+    }
     if (!expiry_sound(&space->due) || space->due.count != space->leases.count) {
         return "the queue of a namespace is out of order";
     }
@@ -205,6 +208,9 @@ static const char *check_lease(const struct fsm *fsm, const struct lease *lease,
         lease->expiry_ms > fsm_after_ms(fsm->clock_ms, lease->ttl_ms) ||
         lease->since_ms > fsm->clock_ms || lease->written_index > fsm->index) {
         return "a lease has impossible times";
+    }
+    if (lease_find(lease->space, lease_key(lease)) != lease) {
+        return "a lease is not found by its key";
     }
     if (tombstone_find(lease->space, lease_key(lease)) != NULL) {
         return "a key has a lease and a tombstone";

@@ -42,6 +42,11 @@ void lease_table_init(struct lease_table *table)
     list_init(&table->loose);
 }
 
+void lease_table_set_hash_key(struct lease_table *table, const struct hash_key *hash_key)
+{
+    table->hash_key = *hash_key;
+}
+
 void lease_table_deinit(struct lease_table *table)
 {
     struct tree_node *node;
@@ -81,6 +86,7 @@ struct space *space_get(struct lease_table *table, struct slice name)
     CHECK(space != NULL);
     memcpy(space->name, name.base, name.len);
     space->name_len = name.len;
+    key_index_init(&space->keys, &table->hash_key);
     expiry_init(&space->due, lease_due_before);
     expiry_node_init(&space->due_node);
     expiry_node_init(&space->floor_node);
@@ -129,8 +135,15 @@ void lease_table_tidy(struct lease_table *table)
 
 struct lease *lease_find(const struct space *space, struct slice key)
 {
-    struct tree_node *node = tree_find(&space->leases, key);
-    return node == NULL ? NULL : CONTAINER_OF(node, struct lease, node);
+    struct key_index_node *node =
+        key_index_first(&space->keys, key_index_hash(&space->keys, key));
+    for (; node != NULL; node = key_index_next(node)) {
+        struct lease *lease = CONTAINER_OF(node, struct lease, key_node);
+        if (slice_equal(lease_key(lease), key)) {
+            return lease;
+        }
+    }
+    return NULL;
 }
 
 struct lease *lease_add(struct lease_table *table, struct space *space, struct slice key,
@@ -147,6 +160,7 @@ struct lease *lease_add(struct lease_table *table, struct space *space, struct s
     list_init(&lease->token_link);
     list_init(&lease->owner_link);
     tree_insert(&space->leases, &lease->node, lease_key(lease));
+    key_index_insert(&space->keys, &lease->key_node, key_index_hash(&space->keys, key));
     expiry_insert(&space->due, &lease->due_node, grant->expiry_ms);
     table->memory_len += sizeof *lease + key.len;
     write_grant(table, lease, grant);
@@ -199,6 +213,7 @@ void lease_remove(struct lease_table *table, struct lease *lease)
     table->lease_digest -= lease->digest;
     count_lease(table, lease, (uint64_t)-1);
     tree_remove(&space->leases, &lease->node);
+    key_index_remove(&space->keys, &lease->key_node);
     expiry_remove(&space->due, &lease->due_node);
     list_remove(&lease->token_link);
     space_due_changed(table, space);
@@ -378,6 +393,7 @@ static void space_free(struct lease_table *table, struct space *space)
     tree_remove(&table->spaces, &space->node);
     table->space_digest -= space->digest;
     table->memory_len -= sizeof *space + space->name_len;
+    key_index_deinit(&space->keys);
     expiry_deinit(&space->due);
     free(space);
 }

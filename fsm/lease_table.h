@@ -1,7 +1,8 @@
 /* Leases and tombstones by (namespace, key).
  *
  * A namespace (`struct space`) holds everything that belongs to it: its leases and tombstones in
- * the order of keys, its leases again in the order of tokens and of expiry, its owners, its marks.
+ * the order of keys, its leases again in the order of tokens and of expiry and by the hash of their
+ * keys, its owners, its marks.
  * Every list in the order of tokens is one because a token that is drawn is the largest yet: what
  * gets one goes to the end.
  *
@@ -13,6 +14,7 @@
 #include "fsm/base/list.h"
 #include "fsm/base/tree.h"
 #include "fsm/expiry.h"
+#include "fsm/key_index.h"
 #include "fsm/types.h"
 
 struct owner; /* owner_index.h */
@@ -20,6 +22,7 @@ struct owner; /* owner_index.h */
 struct space {
     struct tree_node node; /* in lease_table.spaces, by name */
     struct tree leases;    /* by key */
+    struct key_index keys; /* leases again, for finding one */
     struct tree tombstones;
     struct tree owners; /* struct owner, by name */
     struct expiry due;  /* leases by (expiry, key) */
@@ -38,23 +41,26 @@ struct space {
     uint8_t name[];
 };
 
+/* What a renewal reads and writes stands together, before the key; what the queue compares and what
+ * it writes stand side by side. */
 struct lease {
-    struct tree_node node;         /* in space.leases */
-    struct expiry_node due_node;   /* in space.due */
     struct list token_link;        /* in space.by_token */
     struct list owner_link;        /* in owner.own or owner.del */
-    struct space *space;           /* borrowed */
-    struct owner *owner;           /* borrowed; lives as long as a lease names it */
     struct attachment *attachment; /* owned; NULL: neither metadata nor identity */
+    uint64_t since_ms;
+    struct tree_node node;       /* in space.leases */
+    struct expiry_node due_node; /* in space.due */
+    struct space *space;         /* borrowed */
+    struct owner *owner;         /* borrowed; lives as long as a lease names it */
     uint64_t token;
     uint64_t ttl_ms;
     uint64_t expiry_ms;
-    uint64_t since_ms;
     uint64_t written_index; /* position of the last write, for settling */
-    uint32_t written_place;
+    uint64_t digest_fixed;  /* of what a renewal leaves as it is */
+    uint64_t digest;        /* as it stands in the sum */
+    uint32_t written_place; /* see written_index */
     enum lease_state state;
-    uint64_t digest_fixed; /* of what a renewal leaves as it is */
-    uint64_t digest;       /* as it stands in the sum */
+    struct key_index_node key_node; /* in space.keys */
     size_t key_len;
     uint8_t key[];
 };
@@ -99,9 +105,13 @@ struct lease_table {
     uint64_t tombstone_digest;
     struct forgotten forgotten; /* tombstones and purges that were removed as forgotten */
     uint64_t memory_len;        /* of all records, estimated */
+    struct hash_key hash_key;   /* for the next namespace */
 };
 
 void lease_table_init(struct lease_table *table);
+/* Under which key the keys of leases are hashed, in namespaces that are made from now on. Nothing
+ * that can be seen depends on it. */
+void lease_table_set_hash_key(struct lease_table *table, const struct hash_key *hash_key);
 void lease_table_deinit(struct lease_table *table);
 
 /* --- Namespaces. */

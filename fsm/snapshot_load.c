@@ -211,14 +211,16 @@ static void load_head(struct loader *loader)
     fsm->clock_ms = mp_read_u64_within(reader, 0, CLOCK_MS_MAX);
     fsm->token = mp_read_u64_within(reader, 0, COUNTER_MAX);
     fsm->born = mp_read_bool(reader);
+    struct cluster_identity identity = {0};
     struct slice id = mp_read_bin(reader);
     if (id.len == CLUSTER_ID_LEN) {
-        memcpy(fsm->identity.id, id.base, CLUSTER_ID_LEN);
+        memcpy(identity.id, id.base, CLUSTER_ID_LEN);
     } else {
         mp_fail(reader);
     }
-    fsm->identity.generation = mp_read_u64(reader);
-    fsm->identity.generation_random = mp_read_u64(reader);
+    identity.generation = mp_read_u64(reader);
+    identity.generation_random = mp_read_u64(reader);
+    fsm_set_identity(fsm, &identity);
     load_settings(loader);
     fsm->lost_ms = mp_read_u64(reader);
     fsm->grace_end_ms = mp_read_u64(reader);

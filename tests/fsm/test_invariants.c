@@ -96,6 +96,8 @@ static void test_invariants__notice_broken_records(void **state)
     check_noticed(fsm, &lease->since_ms, 5);
     check_noticed(fsm, &lease->written_index, UINT64_MAX);
     check_noticed(fsm, &lease->digest_fixed, 0);
+    check_noticed(fsm, &lease->key_node.hash, lease->key_node.hash ^ 1);
+    check_noticed(fsm, &space->keys.hash_key.words[0], 1);
     check_noticed(fsm, &lease->owner->own_count, 7);
     check_noticed(fsm, &lease->owner->set_version, UINT64_MAX);
     check_noticed(fsm, &lease->owner->forgotten_version, UINT64_MAX);

@@ -122,6 +122,36 @@ static void test_lease_table__first_due_is_by_expiry_then_namespace_then_key(voi
     assert_null(lease_table_first_due(&tables->table));
 }
 
+/* More than one size of the index, and neither digest nor order depends on how it is keyed. */
+static void test_lease_table__leases_are_found_whatever_the_hash_key(void **state)
+{
+    struct tables *tables = *state;
+    static const struct hash_key hash_keys[] = {{{0, 0}}, {{7, 9}}};
+    uint64_t digests[2] = {0};
+    for (unsigned i = 0; i < 2; i++) {
+        lease_table_set_hash_key(&tables->table, &hash_keys[i]);
+        tables->token = 0;
+        char key[] = "k00";
+        for (unsigned k = 0; k < 100; k++) {
+            key[1] = (char)('0' + k / 10);
+            key[2] = (char)('0' + k % 10);
+            struct lease *lease = add(tables, "ns", "A", key, 100 - k);
+            assert_ptr_equal(lease_find(lease->space, slice_text(key)), lease);
+        }
+        digests[i] = tables->table.lease_digest;
+        struct space *space = space_find(&tables->table, slice_text("ns"));
+        assert_null(lease_find(space, slice_text("k")));
+        for (unsigned k = 100; k-- > 0;) {
+            struct lease *lease = lease_table_first_due(&tables->table);
+            assert_int_equal(lease->token, k + 1);
+            drop(tables, lease);
+        }
+        tidy(tables);
+        assert_null(space_find(&tables->table, slice_text("ns")));
+    }
+    assert_true(digests[0] == digests[1]);
+}
+
 static void test_lease_table__a_regrant_moves_to_the_end_of_the_tokens(void **state)
 {
     struct tables *tables = *state;
@@ -331,6 +361,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_lease_table__a_namespace_lives_as_long_as_something_is_in_it),
         CASE(test_lease_table__first_due_is_by_expiry_then_namespace_then_key),
+        CASE(test_lease_table__leases_are_found_whatever_the_hash_key),
         CASE(test_lease_table__a_regrant_moves_to_the_end_of_the_tokens),
         CASE(test_lease_table__attachments_are_replaced_one_by_one),
         CASE(test_lease_table__the_oldest_tombstone_is_forgotten_first),
