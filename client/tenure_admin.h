@@ -18,7 +18,8 @@ struct tenure_cluster_call {
     uint64_t node_id; /* transfer: who shall lead; 0: whoever is best */
 };
 
-/* Make a cluster of this node alone. Succeeds again on the node where the cluster was born. */
+/* Make a cluster of this node alone. Succeeds when it is on the node's disk, and again on a node
+ * that is in a cluster. UNKNOWN: it has begun and goes on as it was asked for first; ask again. */
 TENURE_API enum tenure_error tenure_cluster_init(struct tenure_client *client,
                                                  const struct tenure_cluster_call *call,
                                                  struct tenure_reply **out_reply,

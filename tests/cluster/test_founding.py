@@ -4,6 +4,7 @@ What was asked for is what the cluster has, from whichever point the next start 
 that start is configured for something else; or nothing was founded, and asking again does it.
 """
 import os
+import signal
 
 from api import ApiError
 from harness import Cluster, check, wait_until
@@ -98,9 +99,26 @@ def hanging_disk():
         check(lines_of(node, "cluster_born") == 1, f"born once: {node.tail()}")
 
 
+def stopped_meanwhile():
+    """A node that is told to stop says so to whoever waits, and its next start goes on."""
+    with Cluster(1, options=OPTIONS, ready=False) as cluster:
+        node = cluster.nodes[0]
+        start_trapped(cluster, node, TRAP_LOSE_LOG=1)
+        with node.api() as api:
+            api.send("cluster_init", voters=VOTERS, token_floor=TOKEN_FLOOR)
+            wait_until(lambda: lines_of(node, "cluster_founding"), "it begins", pause_s=0.001)
+            node.process.send_signal(signal.SIGTERM)
+            _, reply = api.receive()
+        check(reply.error and reply.error.code == "UNKNOWN", f"{reply.error}: {node.tail()}")
+        node.kill()  # libraft waits for its write, which has no end here
+        node.start()
+        expect_as_asked(node)
+
+
 def case_founding(rounds):
     """A founding that is killed at each of its writes, or hangs, ends as it was asked for."""
     hanging_disk()
+    stopped_meanwhile()
     points = 0
     for _ in range(rounds):
         points = next((point for point in range(1, POINTS_MAX) if killed_at(point)), POINTS_MAX)
