@@ -80,4 +80,33 @@ void proto_map_optional_bytes(struct proto_map *map, const char *name, struct sl
 const char *proto_state_word(enum lease_state state);
 enum lease_state proto_state_of(struct slice word);
 
+/* The same by number; NULL where a number has none. */
+#define PROTO_OUTCOME_WORDS (OUTCOME_KIND_UNKNOWN + 1)
+#define PROTO_REASON_WORDS  (END_REASON_REGRANTED + 1)
+#define PROTO_LIMIT_WORDS   (LIMIT_KIND_LEASES_PER_NAMESPACE + 1)
+extern const char *const proto_outcome_words[PROTO_OUTCOME_WORDS];
+extern const char *const proto_reason_words[PROTO_REASON_WORDS];
+extern const char *const proto_limit_words[PROTO_LIMIT_WORDS];
+
+/* Names of a reply's map, in the order in which they are written. */
+enum reply_slot {
+    REPLY_SLOT_INDEX,
+    REPLY_SLOT_PLACE,
+    REPLY_SLOT_CLOCK_MS,
+    REPLY_SLOT_STALE,
+    REPLY_SLOT_OUTCOMES,
+    REPLY_SLOT_COUNT,
+    REPLY_SLOT_SET_VERSION,
+    REPLY_SLOT_LIST_AGAIN,
+    REPLY_SLOT_DEPARTURES,
+    REPLY_SLOT_LEASES,
+    REPLY_SLOT_MORE,
+    REPLY_SLOT_FIELDS,
+    REPLY_SLOT_MEMBERS,
+    REPLY_SLOT_NAMES,
+};
+
+/* True where a reply to this method has that name. */
+bool proto_method_answers(enum proto_method method, enum reply_slot slot);
+
 #endif
