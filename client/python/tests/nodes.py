@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import msgpack
+import msgpack  # type: ignore[import]
 import pytest
 
 from tenure.testing import MemoryNode

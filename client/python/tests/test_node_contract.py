@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import msgpack
+import msgpack  # type: ignore[import]
 import pytest
 
 from nodes import KINDS, Map, NoAnswer, Wire, load, running
@@ -513,8 +513,8 @@ def test_what_is_due_is_not_listed_and_not_counted(wire: Wire, ns: str) -> None:
 
 # --- what is INVALID, with the value in words ---------------------------------------------------
 
-_KEY = {"key": "k"}
-_TAKE = {"owner": A, "ttl_ms": TTL_MS, "key": "k"}
+_KEY: Map = {"key": "k"}
+_TAKE: Map = {"owner": A, "ttl_ms": TTL_MS, "key": "k"}
 _LONG = "x" * 513
 
 INVALID: list[tuple[str, Map, str, str, str]] = [

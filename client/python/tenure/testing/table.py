@@ -14,8 +14,11 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from tenure.results import Kind, Reason, State
+
+_Name = TypeVar("_Name")
 
 PLACE_END = 4_294_967_295
 """Place of a read: the end of the entry."""
@@ -238,10 +241,10 @@ class LeaseTable:
         self._spaces: dict[bytes, _Space] = {}
         self._owners: dict[tuple[bytes, bytes], _OwnerSet] = {}
         self._idle_since: dict[tuple[bytes, bytes], int] = {}  # in the order of time
+        self._purged_ms: dict[bytes, int] = {}  # likewise
         self._due: list[tuple[int, bytes, bytes]] = []  # heap; what no longer is so is skipped
         self._tombstones: dict[tuple[bytes, bytes], _Tombstone] = {}
         self._ages: list[tuple[int, bytes, bytes]] = []  # likewise
-        self._purged_ms: dict[bytes, int] = {}
         self._forgotten_until_ms = 0
         self._forgotten_token = 0
         self._owners_forgotten_version = 0
@@ -262,14 +265,11 @@ class LeaseTable:
         before_ms = self.clock_ms - self.limits.tombstone_retention_ms
         while self._ages and self._ages[0][0] < before_ms:
             self._forget_oldest_tombstone()
-        for owner, since_ms in list(self._idle_since.items()):
-            if since_ms >= before_ms:
-                break
+        while (owner := _first_before(self._idle_since, before_ms)) is not None:
             self._forget_owner(owner)
-        for namespace, purged_ms in list(self._purged_ms.items()):
-            if purged_ms < before_ms:
-                del self._purged_ms[namespace]  # no grace reaches back so far
-                self._forgotten_until_ms = max(self._forgotten_until_ms, purged_ms)
+        while (namespace := _first_before(self._purged_ms, before_ms)) is not None:
+            purged_ms = self._purged_ms.pop(namespace)  # no grace reaches back so far
+            self._forgotten_until_ms = max(self._forgotten_until_ms, purged_ms)
 
     def _forget_oldest_tombstone(self) -> None:
         ended_ms, namespace, key = heapq.heappop(self._ages)
@@ -605,6 +605,12 @@ class LeaseTable:
     def _draw(self) -> int:
         self.token += 1
         return self.token
+
+
+def _first_before(times: dict[_Name, int], before_ms: int) -> _Name | None:
+    """The first name, if its time is earlier; times only grow in the order of the names."""
+    name = next(iter(times), None)
+    return name if name is not None and times[name] < before_ms else None
 
 
 def _standing(lease: HeldLease | None, owner: bytes) -> _Standing:
