@@ -8,6 +8,7 @@ its callers fail closed. The client knows nothing of DeerFlow.
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,30 +16,28 @@ from tenure.client import Client
 from tenure.errors import InvalidError, TenureError
 from tenure.results import Kind, Outcome
 
+logger = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
-    import abc
-    import enum
-
-    # The shape of DeerFlow's module, for a type checker that runs where DeerFlow is not installed.
-    class OwnershipBackendError(RuntimeError):
-        pass
-
-    class RenewOutcome(enum.Enum):
-        RENEWED = "renewed"
-        LAPSED = "lapsed"
-        LOST = "lost"
-
-    class SandboxOwnershipStore(abc.ABC):
-        supports_cross_process: bool
-
-        def close(self) -> None: ...
-
+    from tenure._deerflow_shape import OwnershipBackendError, RenewOutcome, SandboxOwnershipStore
 else:
-    from deerflow.community.aio_sandbox.ownership.base import (
-        OwnershipBackendError,
-        RenewOutcome,
-        SandboxOwnershipStore,
-    )
+    try:
+        from deerflow.community.aio_sandbox.ownership.base import (
+            OwnershipBackendError,
+            RenewOutcome,
+            SandboxOwnershipStore,
+        )
+    except ModuleNotFoundError as missing:
+        # Only this kind: any other ImportError may be of a DeerFlow that is being imported.
+        logger.warning(
+            "DeerFlow cannot be imported here (%s): the store has outcomes and errors of its own",
+            missing,
+        )
+        from tenure._deerflow_shape import (
+            OwnershipBackendError,
+            RenewOutcome,
+            SandboxOwnershipStore,
+        )
 
 CALL_MS_MAX = 5000
 """One call in all. DeerFlow waits 12 s for a teardown's last refresh and its release together."""

@@ -20,7 +20,8 @@ In config.yaml that is (docs/deerflow.md has the whole story)::
 
 Importing this module, and ``install()``, import nothing of DeerFlow, connect to nothing and start
 nothing: they may run in processes that never serve a request. DeerFlow is imported when the store
-is first used; where it is not installed that raises ImportError, which says so.
+is first used. Where it is not installed the class can still be used, with outcomes and errors of
+its own; DeerFlow's factory, however, is never given such a store but gets an ImportError.
 """
 
 from __future__ import annotations
@@ -40,12 +41,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from tenure.errors import InvalidError
 
 if TYPE_CHECKING:
-    from tenure._deerflow_store import (
-        OwnershipBackendError,
-        RaftOwnershipStore,
-        RenewOutcome,
-        SandboxOwnershipStore,
-    )
+    from tenure._deerflow_shape import OwnershipBackendError, RenewOutcome, SandboxOwnershipStore
+    from tenure._deerflow_store import RaftOwnershipStore
 
 __all__ = [
     "OwnershipBackendError",
@@ -72,22 +69,9 @@ _ORIGINAL_MODULE = f"{_PACKAGE}._redis_beside_tenure"
 logger = logging.getLogger(__name__)
 
 
-def _store_module() -> types.ModuleType:
-    """The part of this package that needs DeerFlow, imported when it is first wanted."""
-    try:
-        return importlib.import_module("tenure._deerflow_store")
-    except ModuleNotFoundError as error:
-        if error.name is not None and error.name.partition(".")[0] == "deerflow":
-            raise ImportError(
-                "tenure.deerflow needs DeerFlow, whose package `deerflow` is not installed in this "
-                f"Python ({error}); without DeerFlow use tenure.Client"
-            ) from error
-        raise
-
-
 def __getattr__(name: str) -> Any:
     if name in _FROM_STORE:
-        return getattr(_store_module(), name)
+        return getattr(importlib.import_module("tenure._deerflow_store"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -217,13 +201,29 @@ class _Shim(types.ModuleType):
         return _original_store()(**arguments)
 
 
+def _store_class() -> type[RaftOwnershipStore]:
+    """Our class, if it is really of DeerFlow's kind: errors of another are not caught there."""
+    from tenure._deerflow_store import RaftOwnershipStore
+
+    try:
+        base = importlib.import_module(f"{_PACKAGE}.base")
+    except ModuleNotFoundError as error:
+        raise ImportError(f"tenure.deerflow needs DeerFlow: {error}") from error
+    if not issubclass(RaftOwnershipStore, base.SandboxOwnershipStore):
+        raise ImportError(
+            "tenure.deerflow was first used when DeerFlow could not be imported yet; use it later"
+        )
+    return RaftOwnershipStore
+
+
 def build_store(
     url: StoreUrl, *, owner_id: str, ttl_seconds: float, key_prefix: str
 ) -> RaftOwnershipStore:
     """The store that a URL of ours names; ``key_prefix`` without trailing ':' is the namespace."""
+    store_class = _store_class()
     namespace = key_prefix.rstrip(":")
     options = {} if url.deadline_ms is None else {"deadline_ms": url.deadline_ms}
-    store: RaftOwnershipStore = _store_module().RaftOwnershipStore(
+    store = store_class(
         owner_id=owner_id,
         socket_path=url.socket_path,
         ttl_seconds=ttl_seconds,

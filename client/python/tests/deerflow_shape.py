@@ -9,49 +9,14 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import os
+import pathlib
 import shutil
 import sys
 import tempfile
 
-_BASE = '''
-import abc
-import enum
-
-
-class OwnershipBackendError(RuntimeError):
-    """It is not known whose it is."""
-
-
-class RenewOutcome(enum.Enum):
-    RENEWED = "renewed"
-    LAPSED = "lapsed"
-    LOST = "lost"
-
-
-class SandboxOwnershipStore(abc.ABC):
-    supports_cross_process = False
-
-    @property
-    @abc.abstractmethod
-    def owner_id(self): ...
-
-    @abc.abstractmethod
-    def take(self, sandbox_id): ...
-
-    @abc.abstractmethod
-    def claim(self, sandbox_id, *, for_destroy=False): ...
-
-    @abc.abstractmethod
-    def renew(self, sandbox_id): ...
-
-    @abc.abstractmethod
-    def release(self, sandbox_id): ...
-
-    @abc.abstractmethod
-    def owner(self, sandbox_id): ...
-
-    def close(self): ...
-'''
+# DeerFlow's base module is another one than tenure's own shape, which must not be used instead.
+_SHAPE = pathlib.Path(__file__).resolve().parents[1] / "tenure" / "_deerflow_shape.py"
+_BASE = _SHAPE.read_text(encoding="utf-8")
 
 _PACKAGE = '''
 from .base import OwnershipBackendError, RenewOutcome, SandboxOwnershipStore

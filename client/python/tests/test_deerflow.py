@@ -244,25 +244,45 @@ def test_importing_and_installing_import_nothing_of_deerflow() -> None:
     assert done.stdout.strip() == f"['{deerflow_shape.REDIS}'] False 1", done.stderr
 
 
-def test_without_deerflow_it_can_be_imported_and_says_what_is_missing() -> None:
+def test_without_deerflow_the_store_has_errors_of_its_own() -> None:
     done = run(
         "import tenure.deerflow as plugin\n"
-        "plugin.install()\n"
-        "print('imported')\n"
-        "plugin.RaftOwnershipStore(owner_id='A', socket_path='/x', ttl_seconds=1)",
+        "print(plugin.RenewOutcome.LAPSED.value, plugin.RenewOutcome.__module__)\n"
+        "store = plugin.RaftOwnershipStore(owner_id='A', socket_path='/none', ttl_seconds=1,"
+        " deadline_ms=200)\n"
+        "try: store.take('box')\n"
+        "except plugin.OwnershipBackendError as error: print(type(error.__cause__).__name__)",
         with_deerflow=False)
-    assert done.stdout == "imported\n"
+    assert done.stdout.split() == ["lapsed", "tenure._deerflow_shape", "UnavailableError"]
+    assert "DeerFlow cannot be imported here" in done.stderr
+
+
+def test_without_deerflow_its_factory_gets_a_clear_error() -> None:
+    done = run(
+        "import sys, tenure.deerflow as plugin\n"
+        "plugin.install()\n"
+        f"factory = sys.modules['{deerflow_shape.REDIS}'].RedisOwnershipStore\n"
+        "factory(owner_id='A', redis_url='tenure+unix:///none', ttl_seconds=1)",
+        with_deerflow=False)
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: tenure.deerflow needs DeerFlow"), done.stderr
+    assert last.startswith("ImportError: tenure.deerflow needs DeerFlow: No module"), done.stderr
 
 
-def test_package_that_deerflow_itself_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(name: str) -> object:
-        raise ModuleNotFoundError("No module named 'httpx'", name="httpx")
-
-    monkeypatch.setattr(importlib, "import_module", fail)
-    with pytest.raises(ModuleNotFoundError, match="httpx"):
-        plugin.__getattr__("RaftOwnershipStore")
+def test_store_made_before_deerflow_could_be_imported_is_not_given_to_it() -> None:
+    done = run(
+        "import sys\n"
+        "path, sys.path = sys.path, [p for p in sys.path if 'deerflow-shape' not in p]\n"
+        "import tenure.deerflow as plugin\n"
+        "plugin.RaftOwnershipStore\n"
+        "sys.path = path\n"
+        "plugin.install()\n"
+        f"factory = sys.modules['{deerflow_shape.REDIS}'].RedisOwnershipStore\n"
+        "factory(owner_id='A', redis_url='tenure+unix:///none', ttl_seconds=1)",
+        with_deerflow=True)
+    last = done.stderr.strip().splitlines()[-1]
+    if not any("deerflow-shape" in path for path in sys.path):
+        pytest.skip("DeerFlow itself stands in the place of its shape")
+    assert last.startswith("ImportError: tenure.deerflow was first used when"), done.stderr
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
