@@ -250,19 +250,19 @@ def test_golden_reply_is_understood(name: str) -> None:
     assert decode_result(request, reply.result, SENT_NS) == expected
 
 
+PURE = """
+import sys, msgpack, pytest
+assert msgpack.Packer.__module__ == "msgpack.fallback"
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "not pure_python", sys.argv[1]]))
+"""
+
+
 def test_pure_python_msgpack_does_the_same() -> None:
-    command = [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider",
-               "-k", "not pure_python", __file__]
     done = subprocess.run(
-        command, env={**os.environ, "MSGPACK_PUREPYTHON": "1"}, capture_output=True, text=True
+        [sys.executable, "-B", "-c", PURE, __file__],
+        env={**os.environ, "MSGPACK_PUREPYTHON": "1"}, capture_output=True, text=True,
     )
-    assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.skipif("MSGPACK_PUREPYTHON" not in os.environ, reason="of the run above")
-def test_the_fallback_is_what_runs() -> None:
-    assert msgpack.Packer.__module__ == "msgpack.fallback"
-
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # --- what is no reply ---
