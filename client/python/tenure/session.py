@@ -136,6 +136,9 @@ class Session:
             # The node was restarted since; its successor may be there already.
             self.fresh = True
             return Action.CONNECT
+        if event is Event.SEND_FAILED and error is not None and error.status == "DEADLINE":
+            # Not done either way; what an attempt before has met says more.
+            return Action.FINISH
         if event is Event.LOST:
             return self._lost(now_ns)
         if event is Event.TIMED_OUT:

@@ -109,6 +109,16 @@ def test_a_pooled_connection_that_is_gone_is_replaced_by_a_fresh_one_once() -> N
     assert machine.step(Event.SEND_FAILED, not_connected(), 0) is Action.WAIT
 
 
+def test_a_deadline_that_passes_in_the_last_attempt_leaves_the_error_of_the_one_before() -> None:
+    machine = session()
+    machine.step(Event.CONNECTED, None, 0)
+    machine.step(Event.SENT, None, 0)
+    machine.step(Event.ANSWERED, BUSY, 0)
+    assert machine.step(Event.WAITED, None, END_NS - 1) is Action.SEND
+    assert machine.step(Event.SEND_FAILED, not_submitted(), END_NS) is Action.FINISH
+    assert machine.error is BUSY
+
+
 @pytest.mark.parametrize("chance, first_ns", [(0.0, PAUSE_NS_MIN // 2), (0.999999, PAUSE_NS_MIN)])
 def test_pauses_double_up_to_their_longest(chance: float, first_ns: int) -> None:
     machine = session(chance=chance)
