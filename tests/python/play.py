@@ -36,7 +36,7 @@ class Report:
     def pytest_report_teststatus(report):
         """No letter a test: it would stand before the lines of this class."""
         counts = report.when == "call" or report.outcome != "passed"
-        return (report.outcome if counts else ""), "", ""
+        return (report.outcome if counts else ""), "", report.outcome.upper()
 
 
 def missing(*modules):
