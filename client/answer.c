@@ -17,7 +17,7 @@ _Static_assert((int)TENURE_STATE_OWN == (int)LEASE_STATE_OWN &&
                    (int)TENURE_STATE_DEL == (int)LEASE_STATE_DEL,
                "states, too");
 _Static_assert((int)TENURE_REASON_RELEASED == (int)END_REASON_RELEASED &&
-                   (int)TENURE_REASON_REGRANTED == (int)END_REASON_REGRANTED,
+                   (int)TENURE_REASON_TEARDOWN == (int)END_REASON_TEARDOWN,
                "reasons, too");
 _Static_assert((int)TENURE_ERROR_INVALID == (int)API_ERROR_INVALID &&
                    (int)TENURE_ERROR_INTERNAL == (int)API_ERROR_INTERNAL,
@@ -68,7 +68,7 @@ const char *tenure_state_name(enum tenure_state state)
 
 const char *tenure_reason_name(enum tenure_reason reason)
 {
-    bool known = reason >= TENURE_REASON_RELEASED && reason <= TENURE_REASON_REGRANTED;
+    bool known = reason >= TENURE_REASON_RELEASED && reason <= TENURE_REASON_TEARDOWN;
     return known ? proto_reason_word((enum end_reason)reason) : "?";
 }
 

@@ -82,7 +82,7 @@ enum lease_state proto_state_of(struct slice word);
 
 /* The same by number; NULL where a number has none. */
 #define PROTO_OUTCOME_WORDS (OUTCOME_KIND_UNKNOWN + 1)
-#define PROTO_REASON_WORDS  (END_REASON_REGRANTED + 1)
+#define PROTO_REASON_WORDS  (END_REASON_TEARDOWN + 1)
 #define PROTO_LIMIT_WORDS   (LIMIT_KIND_LEASES_PER_NAMESPACE + 1)
 extern const char *const proto_outcome_words[PROTO_OUTCOME_WORDS];
 extern const char *const proto_reason_words[PROTO_REASON_WORDS];

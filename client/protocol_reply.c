@@ -30,7 +30,7 @@ const char *const proto_reason_words[PROTO_REASON_WORDS] = {
     [END_REASON_RELEASED] = "released", [END_REASON_EXPIRED] = "expired",
     [END_REASON_TAKEN] = "taken",       [END_REASON_SETTLED] = "settled",
     [END_REASON_PURGED] = "purged",     [END_REASON_RESTORED] = "restored",
-    [END_REASON_TEARDOWN] = "teardown", [END_REASON_REGRANTED] = "regranted",
+    [END_REASON_TEARDOWN] = "teardown",
 };
 
 const char *const proto_limit_words[PROTO_LIMIT_WORDS] = {

@@ -99,7 +99,6 @@ enum tenure_reason {
     TENURE_REASON_PURGED = 5,
     TENURE_REASON_RESTORED = 6,
     TENURE_REASON_TEARDOWN = 7,
-    TENURE_REASON_REGRANTED = 8,
 };
 
 /* "released", "expired", ... Never NULL. */

@@ -208,7 +208,6 @@ static enum change_kind change_of(enum end_reason reason)
         return CHANGE_KIND_RESTORED;
     case END_REASON_TAKEN:
     case END_REASON_TEARDOWN:
-    case END_REASON_REGRANTED:
         break; /* the lease goes on */
     }
     CHECK(false);

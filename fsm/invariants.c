@@ -262,7 +262,6 @@ static const char *check_tombstone(const struct fsm *fsm, const struct tombstone
         return NULL;
     case END_REASON_TAKEN:
     case END_REASON_TEARDOWN:
-    case END_REASON_REGRANTED:
         break;
     }
     return "a tombstone has a reason that ends no lease";

@@ -187,7 +187,7 @@ const char *end_reason_name(enum end_reason reason)
         [END_REASON_RELEASED] = "released",   [END_REASON_EXPIRED] = "expired",
         [END_REASON_TAKEN] = "taken",         [END_REASON_SETTLED] = "settled",
         [END_REASON_PURGED] = "purged",       [END_REASON_RESTORED] = "restored",
-        [END_REASON_TEARDOWN] = "teardown",   [END_REASON_REGRANTED] = "regranted",
+        [END_REASON_TEARDOWN] = "teardown",
     };
     CHECK((size_t)reason < sizeof names / sizeof names[0] && names[reason] != NULL);
     return names[reason];
@@ -495,7 +495,7 @@ static void decode_renew_all(struct result_decoder *decoder, struct mp_reader *r
         *departure = (struct departure){.key = mp_read_bin(reader)};
         departure->token = mp_read_u64(reader);
         departure->reason = (enum end_reason)mp_read_u64_within(reader, END_REASON_RELEASED,
-                                                                END_REASON_REGRANTED);
+                                                                END_REASON_TEARDOWN);
     }
     out_result->departures = decoder->departures;
     out_result->departure_count = count;

@@ -328,7 +328,7 @@ static void load_departure(struct loader *loader, uint64_t number)
     struct departing departing = {.version = mp_read_u64(reader)};
     departing.token = mp_read_u64(reader);
     departing.reason = (enum end_reason)mp_read_u64_within(reader, END_REASON_RELEASED,
-                                                           END_REASON_REGRANTED);
+                                                           END_REASON_TEARDOWN);
     departing.key = mp_read_bin(reader);
     if (reader->failed || !text_fine(key_validate(departing.key, &violation))) {
         fail(loader, "a departure is malformed");

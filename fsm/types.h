@@ -91,7 +91,7 @@ enum end_reason {
     END_REASON_PURGED = 5,   /* the namespace was purged */
     END_REASON_RESTORED = 6, /* the cluster was restored from a snapshot */
     END_REASON_TEARDOWN = 7, /* its own owner began the teardown; departures only */
-    END_REASON_REGRANTED = 8, /* due but written again by its owner; departures only */
+    /* 8 had a name once and no lease ever ended so; it stays free. */
 };
 
 /* What is asked of the state machine. The values are part of the log and of forwarded frames. */

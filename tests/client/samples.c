@@ -172,7 +172,7 @@ static const struct departure departures[] = {
     {TEXT("a"), 1, END_REASON_RELEASED}, {TEXT("b"), 2, END_REASON_EXPIRED},
     {TEXT("c"), 3, END_REASON_TAKEN},    {TEXT("d"), 4, END_REASON_SETTLED},
     {TEXT("e"), 5, END_REASON_PURGED},   {TEXT("f"), 6, END_REASON_RESTORED},
-    {TEXT("g"), 7, END_REASON_TEARDOWN}, {TEXT("h"), 8, END_REASON_REGRANTED},
+    {TEXT("g"), 7, END_REASON_TEARDOWN},
 };
 
 static const struct lease_view leases[] = {

@@ -914,7 +914,7 @@ static void test_protocol__words_are_those_of_the_state_machine(void **state)
         assert_string_equal(proto_outcome_word((enum outcome_kind)i),
                             outcome_kind_name((enum outcome_kind)i));
     }
-    for (int i = END_REASON_RELEASED; i <= END_REASON_REGRANTED; i++) {
+    for (int i = END_REASON_RELEASED; i <= END_REASON_TEARDOWN; i++) {
         assert_string_equal(proto_reason_word((enum end_reason)i),
                             end_reason_name((enum end_reason)i));
     }

@@ -113,7 +113,7 @@ static const struct outcome every_outcome[] = {
 };
 static const struct departure departures[] = {
     {.key = TEXT("a"), .token = 900, .reason = END_REASON_RELEASED},
-    {.key = TEXT("bb"), .token = 901, .reason = END_REASON_REGRANTED},
+    {.key = TEXT("bb"), .token = 901, .reason = END_REASON_TEARDOWN},
     {.key = TEXT("a"), .token = 902, .reason = END_REASON_TAKEN},
 };
 

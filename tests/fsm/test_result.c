@@ -107,7 +107,7 @@ static void test_result__the_most_departures_stay_below_the_bound(void **state)
     memset(key, 'k', sizeof key);
     for (size_t i = 0; i < DEPARTURES_MAX_MAX; i++) {
         departures[i] = (struct departure){.key = slice_from(key, sizeof key),
-                                           .token = UINT64_MAX, .reason = END_REASON_REGRANTED};
+                                           .token = UINT64_MAX, .reason = END_REASON_TEARDOWN};
     }
     struct op op = {.kind = OP_KIND_RENEW_ALL};
     struct result result = {.kind = OP_KIND_RENEW_ALL, .count = UINT64_MAX,
@@ -199,7 +199,7 @@ static void test_result__words_of_the_protocol(void **state)
         assert_string_equal(outcome_kind_name((enum outcome_kind)(i + 1)), outcomes[i]);
     }
     static const char *const reasons[] = {"released", "expired", "taken", "settled",
-                                          "purged", "restored", "teardown", "regranted"};
+                                          "purged", "restored", "teardown"};
     for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
         assert_string_equal(end_reason_name((enum end_reason)(i + 1)), reasons[i]);
     }

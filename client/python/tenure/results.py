@@ -51,8 +51,6 @@ class Reason(str, enum.Enum):
     PURGED = "purged"
     RESTORED = "restored"
     TEARDOWN = "teardown"
-    REGRANTED = "regranted"
-    """It was due, and its owner wrote it again before it was removed."""
 
 
 @dataclass(frozen=True)
