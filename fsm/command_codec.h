@@ -1,9 +1,9 @@
 /* Bytes <-> commands and entries, in MessagePack with a format version.
  *
- * An entry is self-describing, because libraft pads nothing, checks nothing and lies about nothing
- * that we would notice otherwise (libraft rule 8): a 24-byte header (magic, format version, length
- * of the body, CRC-32C of header and body, stamp, number of commands), the commands one after the
- * other, zeros up to a multiple of 8. Golden files in tests/golden pin every byte.
+ * An entry is self-describing, because libraft wants its length to be a multiple of 8 and hands it
+ * back as bytes of which it knows nothing: a 24-byte header (magic, format version, length of the
+ * body, CRC-32C of header and body, stamp, number of commands), the commands one after the other,
+ * zeros up to a multiple of 8. Golden files in tests/golden pin every byte.
  *
  * A command's bytes are the same in an entry and in a forwarded frame. Decoding never trusts a
  * length, a count or a type, and ends with op_validate(). */

@@ -3,7 +3,7 @@
  * A commit costs a sync on a majority of disks whether it carries one command or a thousand. So
  * commands are collected while an entry is under way and leave together when it comes back; with
  * nothing under way the commands of this loop turn leave at once. There is no timer: at light load
- * nobody waits, at heavy load entries fill up by themselves (libraft rule 9).
+ * nobody waits, at heavy load entries fill up by themselves.
  *
  *   - an entry is closed when nothing is in flight, or when it is full and fewer than
  *     BATCH_IN_FLIGHT_MAX entries are in flight

@@ -4,7 +4,7 @@
  * in its own term, not that the others know of the change before, not that a majority of what would
  * remain is there. A cluster that shrinks or grows at the wrong moment can be left without a
  * possible leader, all its nodes alive. So each change is decided here, from one view, by these
- * rules (libraft rules 23 to 26):
+ * rules:
  *
  *   - on quiet ground only: no change under way, the leader serves, and every voter that would
  *     remain has the entry of the last change on its disk

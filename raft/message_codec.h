@@ -22,7 +22,8 @@
 
 #define MESSAGE_FORMAT_VERSION 1u
 
-/* Entries in one message: what may be unacknowledged by one follower (libraft rule 9). */
+/* Entries in one message. libraft sends a follower as many as may be unacknowledged by it, and is
+ * told this number for that. */
 #define MESSAGE_ENTRIES_MAX 64u
 
 /* Members of a configuration; a bootstrapped one must fit one block of 4 KiB. */

@@ -27,7 +27,7 @@
 #define SNAPSHOT_ENTRIES_DEFAULT 8192u
 
 /* The log in memory stays below 16 MiB: what was added since the last snapshot, and what trails
- * behind it (rule 14). */
+ * behind it. */
 #define SNAPSHOT_BYTES_DEFAULT (8u * 1024u * 1024u)
 #define TRAILING_BYTES (8u * 1024u * 1024u)
 #define TRAILING_ENTRIES_MIN 256u

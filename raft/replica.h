@@ -266,7 +266,7 @@ NODISCARD enum status replica_read_wait(struct replica *replica, struct replica_
 /* Forget a pending read: no completion any more. */
 void replica_read_cancel(struct replica *replica, struct replica_read *read);
 
-/* --- Membership; leader only. One change at a time, on quiet ground (rules 23-26). */
+/* --- Membership; leader only. One change at a time, on quiet ground (change_plan.h). */
 
 typedef void (*replica_change_cb)(void *ctx, enum status status);
 

@@ -301,7 +301,7 @@ static enum status append_entry(struct replica *replica, uint64_t now_ns, bool b
     if (status_raft_apply_refused(code)) {
         raft_free(buffer.base);
     } else {
-        /* libraft and its log have parted ways, and the buffer is gone (rule 5). */
+        /* libraft and its log have parted ways, and the buffer is gone. */
         guard_fail(replica->guard, STATUS_INTERNAL, "libraft refused an entry half way");
         status = STATUS_LEADERSHIP_LOST;
     }

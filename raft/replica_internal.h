@@ -31,7 +31,7 @@ _Static_assert(MESSAGE_PEER_LEN_MAX <= REPLICA_MESSAGE_LEN_MAX, "the transport c
 _Static_assert(REPLICA_MEMBERS_MAX <= MESSAGE_MEMBERS_MAX, "a configuration can be sent");
 _Static_assert(REPLICA_MEMBERS_MAX <= READ_INDEX_VOTERS_MAX, "every voter can be asked");
 
-/* libraft's own settings that are not the user's (rule 20): messages follow at once instead of
+/* libraft's own settings that are not the user's: messages follow at once instead of
  * at the next tick, and a promotion that stalls is given up before the leader would step down. */
 #define REPLICA_HEARTBEAT_MS 5u
 #define REPLICA_CATCH_UP_MS 300u
@@ -160,7 +160,7 @@ void replica_close_begin(struct replica *replica);
 /* After a fail-stop: complete what is pending, for which nobody will answer. */
 void replica_abandon(struct replica *replica);
 
-/* How many entries stay in the log after a snapshot, for this mean length (rule 14). */
+/* How many entries stay in the log after a snapshot, for this mean length. */
 unsigned replica_trailing_entries(const struct replica_config *config, uint64_t entry_len);
 
 /* --- replica_turn.c */

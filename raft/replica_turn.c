@@ -188,7 +188,7 @@ void replica_view(const struct replica *replica, struct replica_view *out_view)
         out_view->clock_lost_ms =
             out_view->serving ? ns_to_ms_floor(replica->lead.clock.lost_ns) : 0;
     } else if (raft->state == RAFT_FOLLOWER) {
-        /* libraft clears the hint of voters only, when their timer fires (rule 21). */
+        /* libraft clears the hint of voters only, when their timer fires. */
         uint64_t leader_id = raft->follower_state.current_leader.id;
         out_view->leader_id = replica_links_up(replica, leader_id) ? leader_id : 0;
     }

@@ -356,7 +356,7 @@ static void test_replica__leader_dies_and_what_was_granted_is_there(void **state
         uint64_t died_ns = world.clock.now_ns;
         world_crash(&world, leader);
         assert_true(world_run_until(&world, world_has_leader, 3000));
-        /* Rule 29: the broken link, not the timer, starts the election. */
+        /* The broken link, not the timer, starts the election. */
         assert_true(world.clock.now_ns - died_ns < 100 * WORLD_MS);
         struct world_call again;
         world_call(&world, &take, &again);
