@@ -90,13 +90,26 @@ def case_threads(rounds):
     return 0
 
 
+def case_versions(rounds):
+    """Every test under Python 3.10 to 3.13."""
+    from versions import play
+    code = 0
+    for _ in range(rounds):
+        for version, (passed, text) in play(os.path.abspath(PACKAGE)).items():
+            name = f"python__{version.replace('.', '_')}"
+            print(f"[ RUN      ] {name}\n    Python {version}: {text}")
+            print(f"[ {' SKIPPED' if passed is None else '      OK' if passed else ' FAILED '} ] {name}")
+            code = 1 if passed is False else code
+    return code
+
+
 def short_rounds():
     """The short count of each row of this folder."""
     counts = {}
     with open(os.path.join(HERE, "..", "rounds"), encoding="utf-8") as table:
         for line in table:
-            if line.startswith("python/"):
-                name, short = line.split()[:2]
+            name, short = (line.split() + ["", ""])[:2]
+            if name.startswith("python/") and short != "-":
                 counts[name.removeprefix("python/")] = int(short)
     return counts
 
@@ -112,7 +125,7 @@ def main():
     for name in chosen:
         if name not in cases:
             sys.exit(f"play.py: no case {name}; there are {', '.join(cases)}")
-        rounds = int(sys.argv[2]) if len(sys.argv) > 2 else counts[name]
+        rounds = int(sys.argv[2]) if len(sys.argv) > 2 else counts.get(name, 1)
         began_s = time.monotonic()
         codes.append(cases[name](rounds))
         print(f"{name}: {rounds} rounds in {time.monotonic() - began_s:.1f} s")
