@@ -98,7 +98,8 @@ def case_versions(rounds):
         for version, (passed, text) in play(os.path.abspath(PACKAGE)).items():
             name = f"python__{version.replace('.', '_')}"
             print(f"[ RUN      ] {name}\n    Python {version}: {text}")
-            print(f"[ {' SKIPPED' if passed is None else '      OK' if passed else ' FAILED '} ] {name}")
+            state = {None: " SKIPPED", True: "      OK", False: " FAILED "}[passed]
+            print(f"[ {state} ] {name}")
             code = 1 if passed is False else code
     return code
 

@@ -1,8 +1,8 @@
 """Every test of the package under each Python that it supports and this machine has.
 
-Only Debian's own Python sees Debian's modules; for the others pytest, msgpack and what they need are
-unpacked from the same packages. msgpack's compiled part fits one version only, so the others also
-show that its fallback does.
+Only Debian's own Python sees Debian's modules; for the others pytest, msgpack and what they need
+are unpacked from the same packages. msgpack's compiled part fits one version only, so the others
+also show that its fallback does.
 """
 import glob
 import os
