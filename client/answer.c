@@ -50,7 +50,7 @@ const char *tenure_error_name(enum tenure_error error)
 const char *tenure_outcome_name(enum tenure_outcome_kind kind)
 {
     bool known = kind >= TENURE_OUTCOME_GRANTED && kind <= TENURE_OUTCOME_UNKNOWN;
-    return known ? proto_outcome_word((enum outcome_kind)kind) : "?";
+    return known ? outcome_kind_name((enum outcome_kind)kind) : "?";
 }
 
 const char *tenure_state_name(enum tenure_state state)
@@ -69,7 +69,7 @@ const char *tenure_state_name(enum tenure_state state)
 const char *tenure_reason_name(enum tenure_reason reason)
 {
     bool known = reason >= TENURE_REASON_RELEASED && reason <= TENURE_REASON_TEARDOWN;
-    return known ? proto_reason_word((enum end_reason)reason) : "?";
+    return known ? end_reason_name((enum end_reason)reason) : "?";
 }
 
 struct tenure_reply *answer_create(const struct answer_source *source)
@@ -218,7 +218,7 @@ static void fill_outcome(struct arena *arena, const struct answer_source *source
         to->holder.ms_left = from->holder.ms_left;
     }
     to->grace_ms_left = from->grace_ms_left;
-    to->limit = from->limit == LIMIT_KIND_NONE ? NULL : proto_limit_word(from->limit);
+    to->limit = from->limit == LIMIT_KIND_NONE ? NULL : limit_kind_name(from->limit);
 }
 
 static void fill_lease(struct arena *arena, const struct lease_view *from, uint64_t clock_ms,

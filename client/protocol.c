@@ -271,26 +271,6 @@ void proto_map_optional_bytes(struct proto_map *map, const char *name, struct sl
     }
 }
 
-const char *proto_state_word(enum lease_state state)
-{
-    switch (state) {
-    case LEASE_STATE_OWN:
-        return "own";
-    case LEASE_STATE_DEL:
-        return "del";
-    }
-    CHECK(false);
-    return NULL;
-}
-
-enum lease_state proto_state_of(struct slice word)
-{
-    if (slice_equal(word, slice_text("own"))) {
-        return LEASE_STATE_OWN;
-    }
-    return slice_equal(word, slice_text("del")) ? LEASE_STATE_DEL : (enum lease_state)0;
-}
-
 /* The first two elements of a message, read in place: laying a whole reply out only to learn whose
  * it is would double the cost of the largest. */
 static bool header_of(struct slice bytes, uint64_t *out_type, uint64_t *out_id)

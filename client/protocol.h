@@ -44,11 +44,6 @@ enum proto_method {
 /* "take", ..., "cluster_init"; never NULL. */
 const char *proto_method_name(enum proto_method method);
 
-/* The words of the protocol: "GRANTED", "released", "leases", ...; never NULL. */
-const char *proto_outcome_word(enum outcome_kind kind);
-const char *proto_reason_word(enum end_reason reason);
-const char *proto_limit_word(enum limit_kind limit);
-
 /* True for methods that only the node's own user or root may call. */
 bool proto_method_admin(enum proto_method method);
 

@@ -76,18 +76,6 @@ void proto_map_text(struct proto_map *map, const char *name, struct slice text);
 void proto_map_optional_text(struct proto_map *map, const char *name, struct slice text);
 void proto_map_optional_bytes(struct proto_map *map, const char *name, struct slice bytes);
 
-/* Words of the protocol for values of enums; 0 where the word is not known. */
-const char *proto_state_word(enum lease_state state);
-enum lease_state proto_state_of(struct slice word);
-
-/* The same by number; NULL where a number has none. */
-#define PROTO_OUTCOME_WORDS (OUTCOME_KIND_UNKNOWN + 1)
-#define PROTO_REASON_WORDS  (END_REASON_TEARDOWN + 1)
-#define PROTO_LIMIT_WORDS   (LIMIT_KIND_LEASES_PER_NAMESPACE + 1)
-extern const char *const proto_outcome_words[PROTO_OUTCOME_WORDS];
-extern const char *const proto_reason_words[PROTO_REASON_WORDS];
-extern const char *const proto_limit_words[PROTO_LIMIT_WORDS];
-
 /* Names of a reply's map, in the order in which they are written. */
 enum reply_slot {
     REPLY_SLOT_INDEX,

@@ -9,36 +9,6 @@
 
 #include "client/protocol_internal.h"
 
-const char *const proto_outcome_words[PROTO_OUTCOME_WORDS] = {
-    [OUTCOME_KIND_GRANTED] = "GRANTED",
-    [OUTCOME_KIND_HELD] = "HELD",
-    [OUTCOME_KIND_TEARDOWN] = "TEARDOWN",
-    [OUTCOME_KIND_GRACE] = "GRACE",
-    [OUTCOME_KIND_RENEWED] = "RENEWED",
-    [OUTCOME_KIND_LAPSED] = "LAPSED",
-    [OUTCOME_KIND_LOST] = "LOST",
-    [OUTCOME_KIND_REESTABLISHED] = "REESTABLISHED",
-    [OUTCOME_KIND_RELEASED] = "RELEASED",
-    [OUTCOME_KIND_NOT_OWNER] = "NOT_OWNER",
-    [OUTCOME_KIND_STALE] = "STALE",
-    [OUTCOME_KIND_MISMATCH] = "MISMATCH",
-    [OUTCOME_KIND_UNAVAILABLE] = "UNAVAILABLE",
-    [OUTCOME_KIND_UNKNOWN] = "UNKNOWN",
-};
-
-const char *const proto_reason_words[PROTO_REASON_WORDS] = {
-    [END_REASON_RELEASED] = "released", [END_REASON_EXPIRED] = "expired",
-    [END_REASON_TAKEN] = "taken",       [END_REASON_SETTLED] = "settled",
-    [END_REASON_PURGED] = "purged",     [END_REASON_RESTORED] = "restored",
-    [END_REASON_TEARDOWN] = "teardown",
-};
-
-const char *const proto_limit_words[PROTO_LIMIT_WORDS] = {
-    [LIMIT_KIND_NONE] = "none",
-    [LIMIT_KIND_LEASES] = "leases",
-    [LIMIT_KIND_LEASES_PER_NAMESPACE] = "leases_per_namespace",
-};
-
 static void pack_error(struct proto_map *error, const struct proto_reply *reply);
 static void pack_result(struct proto_map *map, const struct proto_reply *reply);
 static void pack_outcome(struct buf *out, msgpack_packer *packer, const struct proto_reply *reply,
@@ -48,24 +18,6 @@ static void pack_sets(struct proto_map *map, const struct proto_reply *reply);
 static void pack_lease(struct buf *out, msgpack_packer *packer, const struct lease_view *lease,
                        uint64_t clock_ms);
 static void pack_fields(msgpack_packer *packer, const struct proto_field *fields, uint32_t count);
-
-const char *proto_outcome_word(enum outcome_kind kind)
-{
-    CHECK((size_t)kind < PROTO_OUTCOME_WORDS && proto_outcome_words[kind] != NULL);
-    return proto_outcome_words[kind];
-}
-
-const char *proto_reason_word(enum end_reason reason)
-{
-    CHECK((size_t)reason < PROTO_REASON_WORDS && proto_reason_words[reason] != NULL);
-    return proto_reason_words[reason];
-}
-
-const char *proto_limit_word(enum limit_kind limit)
-{
-    CHECK((size_t)limit < PROTO_LIMIT_WORDS);
-    return proto_limit_words[limit];
-}
 
 void proto_encode_reply(const struct proto_reply *reply, struct buf *out)
 {
@@ -226,7 +178,7 @@ static void pack_outcome(struct buf *out, msgpack_packer *packer, const struct p
 {
     const struct outcome *outcome = &keyed->outcome;
     struct proto_map map = proto_map_begin(out, packer);
-    proto_map_text(&map, "outcome", slice_text(proto_outcome_word(outcome->kind)));
+    proto_map_text(&map, "outcome", slice_text(outcome_kind_name(outcome->kind)));
     bool lease = outcome->kind == OUTCOME_KIND_GRANTED || outcome->kind == OUTCOME_KIND_RENEWED ||
                  outcome->kind == OUTCOME_KIND_REESTABLISHED;
     if (lease) {
@@ -241,7 +193,7 @@ static void pack_outcome(struct buf *out, msgpack_packer *packer, const struct p
         proto_map_u64(&map, "grace_ms_left", outcome->grace_ms_left);
     }
     if (outcome->limit != LIMIT_KIND_NONE) {
-        proto_map_text(&map, "limit", slice_text(proto_limit_word(outcome->limit)));
+        proto_map_text(&map, "limit", slice_text(limit_kind_name(outcome->limit)));
     }
     if (keyed->position.index != reply->position.index) {
         proto_map_u64(&map, "index", keyed->position.index);
@@ -263,7 +215,7 @@ static void pack_holder(struct proto_map *outcome, const struct holder *holder)
     proto_map_name(outcome, "holder");
     struct proto_map map = proto_map_begin(outcome->out, outcome->packer);
     proto_map_text(&map, "owner", holder->owner);
-    proto_map_text(&map, "state", slice_text(proto_state_word(holder->state)));
+    proto_map_text(&map, "state", slice_text(lease_state_name(holder->state)));
     proto_map_u64(&map, "token", holder->token);
     proto_map_u64(&map, "ms_left", holder->ms_left);
     proto_map_end(&map);
@@ -289,7 +241,7 @@ static void pack_sets(struct proto_map *map, const struct proto_reply *reply)
         struct proto_map one = proto_map_begin(map->out, map->packer);
         proto_map_text(&one, "key", departure->key);
         proto_map_u64(&one, "token", departure->token);
-        proto_map_text(&one, "reason", slice_text(proto_reason_word(departure->reason)));
+        proto_map_text(&one, "reason", slice_text(end_reason_name(departure->reason)));
         proto_map_end(&one);
     }
 }
@@ -305,7 +257,7 @@ static void pack_lease(struct buf *out, msgpack_packer *packer, const struct lea
     proto_map_text(&map, "ns", lease->ns);
     proto_map_text(&map, "key", lease->key);
     proto_map_text(&map, "owner", lease->owner);
-    proto_map_text(&map, "state", slice_text(proto_state_word(lease->state)));
+    proto_map_text(&map, "state", slice_text(lease_state_name(lease->state)));
     proto_map_u64(&map, "ttl_ms", lease->ttl_ms);
     proto_map_u64(&map, "ms_left", sub_or_zero_u64(lease->expiry_ms, clock_ms));
     proto_map_u64(&map, "token", lease->token);

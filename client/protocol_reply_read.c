@@ -93,7 +93,6 @@ static uint64_t slot_u64(struct slots *slots, size_t slot);
 static uint64_t slot_u64_or(struct slots *slots, size_t slot, uint64_t absent);
 static bool slot_bool(struct slots *slots, size_t slot);
 static struct slice slot_slice(struct slots *slots, size_t slot);
-static uint32_t slot_word(struct slots *slots, size_t slot, const char *const *words, size_t count);
 static const msgpack_object_array *slot_array(struct slots *slots, size_t slot);
 static enum status error_read(struct proto_decoder *decoder, const msgpack_object *object,
                               struct proto_reply *reply);
@@ -206,19 +205,6 @@ static struct slice slot_slice(struct slots *slots, size_t slot)
         slots->failed = true;
     }
     return slice;
-}
-
-/* The number of the word; 0 and failed when it is none of them. */
-static uint32_t slot_word(struct slots *slots, size_t slot, const char *const *words, size_t count)
-{
-    struct slice word = slot_slice(slots, slot);
-    for (uint32_t i = 0; i < count; i++) {
-        if (words[i] != NULL && word.base != NULL && slice_equal(word, slice_text(words[i]))) {
-            return i;
-        }
-    }
-    slots->failed = true;
-    return 0;
 }
 
 /* NULL where it is not there. */
@@ -353,8 +339,7 @@ static bool outcome_read(const msgpack_object *object, const struct proto_reply 
     struct slots slots = slots_of(object, outcome_names, OUTCOME_SLOT_NAMES);
     *keyed = (struct keyed_outcome){0};
     struct outcome *outcome = &keyed->outcome;
-    outcome->kind = (enum outcome_kind)slot_word(&slots, OUTCOME_SLOT_OUTCOME, proto_outcome_words,
-                                                 PROTO_OUTCOME_WORDS);
+    bool known = outcome_kind_of(slot_slice(&slots, OUTCOME_SLOT_OUTCOME), &outcome->kind);
     keyed->position.index = slot_u64_or(&slots, OUTCOME_SLOT_INDEX, reply->position.index);
     uint64_t place = slot_u64_or(&slots, OUTCOME_SLOT_PLACE, reply->position.place);
     keyed->clock_ms = slot_u64_or(&slots, OUTCOME_SLOT_CLOCK_MS, reply->clock_ms);
@@ -363,10 +348,9 @@ static bool outcome_read(const msgpack_object *object, const struct proto_reply 
     outcome->held_before = slot_bool(&slots, OUTCOME_SLOT_HELD_BEFORE);
     outcome->grace_ms_left = slot_u64_or(&slots, OUTCOME_SLOT_GRACE_MS_LEFT, 0);
     if (slots.values[OUTCOME_SLOT_LIMIT] != NULL) {
-        outcome->limit = (enum limit_kind)slot_word(&slots, OUTCOME_SLOT_LIMIT, proto_limit_words,
-                                                    PROTO_LIMIT_WORDS);
+        known = limit_kind_of(slot_slice(&slots, OUTCOME_SLOT_LIMIT), &outcome->limit) && known;
     }
-    if (slots.failed || place > UINT32_MAX) {
+    if (!known || slots.failed || place > UINT32_MAX) {
         return false;
     }
     keyed->position.place = (uint32_t)place;
@@ -382,10 +366,10 @@ static bool holder_read(const msgpack_object *object, struct holder *holder)
 {
     struct slots slots = slots_of(object, holder_names, HOLDER_SLOT_NAMES);
     holder->owner = slot_slice(&slots, HOLDER_SLOT_OWNER);
-    holder->state = proto_state_of(slot_slice(&slots, HOLDER_SLOT_STATE));
+    bool known = lease_state_of(slot_slice(&slots, HOLDER_SLOT_STATE), &holder->state);
     holder->token = slot_u64(&slots, HOLDER_SLOT_TOKEN);
     holder->ms_left = slot_u64(&slots, HOLDER_SLOT_MS_LEFT);
-    return !slots.failed && holder->owner.base != NULL && holder->state != (enum lease_state)0;
+    return known && !slots.failed && holder->owner.base != NULL;
 }
 
 static bool departures_read(struct proto_decoder *decoder, const msgpack_object_array *array,
@@ -398,9 +382,8 @@ static bool departures_read(struct proto_decoder *decoder, const msgpack_object_
         struct departure *departure = &decoder->departures[i];
         departure->key = slot_slice(&slots, DEPARTURE_SLOT_KEY);
         departure->token = slot_u64(&slots, DEPARTURE_SLOT_TOKEN);
-        departure->reason = (enum end_reason)slot_word(&slots, DEPARTURE_SLOT_REASON,
-                                                       proto_reason_words, PROTO_REASON_WORDS);
-        if (slots.failed || departure->key.base == NULL) {
+        bool known = end_reason_of(slot_slice(&slots, DEPARTURE_SLOT_REASON), &departure->reason);
+        if (!known || slots.failed || departure->key.base == NULL) {
             return false;
         }
     }
@@ -432,16 +415,15 @@ static bool lease_read(const msgpack_object *object, uint64_t clock_ms, struct l
     lease->ns = slot_slice(&slots, LEASE_SLOT_NS);
     lease->key = slot_slice(&slots, LEASE_SLOT_KEY);
     lease->owner = slot_slice(&slots, LEASE_SLOT_OWNER);
-    lease->state = proto_state_of(slot_slice(&slots, LEASE_SLOT_STATE));
+    bool known = lease_state_of(slot_slice(&slots, LEASE_SLOT_STATE), &lease->state);
     lease->ttl_ms = slot_u64(&slots, LEASE_SLOT_TTL_MS);
     uint64_t ms_left = slot_u64(&slots, LEASE_SLOT_MS_LEFT);
     lease->token = slot_u64(&slots, LEASE_SLOT_TOKEN);
     lease->since_ms = slot_u64(&slots, LEASE_SLOT_SINCE_MS);
     lease->meta = slot_slice(&slots, LEASE_SLOT_META);
     lease->identity = slot_slice(&slots, LEASE_SLOT_IDENTITY);
-    return !slots.failed && lease->ns.base != NULL && lease->key.base != NULL &&
-           lease->owner.base != NULL && lease->state != (enum lease_state)0 &&
-           add_u64(clock_ms, ms_left, &lease->expiry_ms);
+    return known && !slots.failed && lease->ns.base != NULL && lease->key.base != NULL &&
+           lease->owner.base != NULL && add_u64(clock_ms, ms_left, &lease->expiry_ms);
 }
 
 /* Rows of equal length, laid out one after the other. */

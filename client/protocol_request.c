@@ -205,7 +205,7 @@ void proto_encode_request(const struct proto_request *request, struct buf *out)
     proto_map_optional_text(&map, "prefix", request->prefix);
     proto_map_optional_text(&map, "after", request->after);
     if (request->state != (enum lease_state)0) {
-        proto_map_text(&map, "state", slice_text(proto_state_word(request->state)));
+        proto_map_text(&map, "state", slice_text(lease_state_name(request->state)));
     }
     const struct {
         const char *name;
@@ -403,10 +403,11 @@ static enum status value_read(const struct param *param, const msgpack_object *o
         }
         break;
     case PARAM_KIND_STATE: {
-        enum lease_state state =
-            proto_slice_of(object, &slice) ? proto_state_of(slice) : (enum lease_state)0;
-        fits = state != (enum lease_state)0;
-        memcpy(place, &state, sizeof state);
+        enum lease_state state;
+        fits = proto_slice_of(object, &slice) && lease_state_of(slice, &state);
+        if (fits) {
+            memcpy(place, &state, sizeof state);
+        }
         break;
     }
     case PARAM_KIND_KEYS:

@@ -159,57 +159,6 @@ size_t result_len_max(const struct op *op)
     return 0;
 }
 
-const char *outcome_kind_name(enum outcome_kind kind)
-{
-    static const char *const names[] = {
-        [OUTCOME_KIND_GRANTED] = "GRANTED",
-        [OUTCOME_KIND_HELD] = "HELD",
-        [OUTCOME_KIND_TEARDOWN] = "TEARDOWN",
-        [OUTCOME_KIND_GRACE] = "GRACE",
-        [OUTCOME_KIND_RENEWED] = "RENEWED",
-        [OUTCOME_KIND_LAPSED] = "LAPSED",
-        [OUTCOME_KIND_LOST] = "LOST",
-        [OUTCOME_KIND_REESTABLISHED] = "REESTABLISHED",
-        [OUTCOME_KIND_RELEASED] = "RELEASED",
-        [OUTCOME_KIND_NOT_OWNER] = "NOT_OWNER",
-        [OUTCOME_KIND_STALE] = "STALE",
-        [OUTCOME_KIND_MISMATCH] = "MISMATCH",
-        [OUTCOME_KIND_UNAVAILABLE] = "UNAVAILABLE",
-        [OUTCOME_KIND_UNKNOWN] = "UNKNOWN",
-    };
-    CHECK((size_t)kind < sizeof names / sizeof names[0] && names[kind] != NULL);
-    return names[kind];
-}
-
-const char *end_reason_name(enum end_reason reason)
-{
-    static const char *const names[] = {
-        [END_REASON_RELEASED] = "released",   [END_REASON_EXPIRED] = "expired",
-        [END_REASON_TAKEN] = "taken",         [END_REASON_SETTLED] = "settled",
-        [END_REASON_PURGED] = "purged",       [END_REASON_RESTORED] = "restored",
-        [END_REASON_TEARDOWN] = "teardown",
-    };
-    CHECK((size_t)reason < sizeof names / sizeof names[0] && names[reason] != NULL);
-    return names[reason];
-}
-
-const char *lease_state_name(enum lease_state state)
-{
-    CHECK(state == LEASE_STATE_OWN || state == LEASE_STATE_DEL);
-    return state == LEASE_STATE_OWN ? "own" : "del";
-}
-
-const char *limit_kind_name(enum limit_kind kind)
-{
-    static const char *const names[] = {
-        [LIMIT_KIND_NONE] = "none",
-        [LIMIT_KIND_LEASES] = "leases",
-        [LIMIT_KIND_LEASES_PER_NAMESPACE] = "leases_per_namespace",
-    };
-    CHECK((size_t)kind < sizeof names / sizeof names[0]);
-    return names[kind];
-}
-
 static size_t wire_status_of(enum status status)
 {
     size_t wire = 0;

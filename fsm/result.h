@@ -24,10 +24,4 @@ NODISCARD enum status result_decode(struct result_decoder *decoder, struct slice
  * outcome that each request can have. */
 size_t result_len_max(const struct op *op);
 
-/* "GRANTED", "HELD", ...; the words of the protocol. Never NULL. */
-const char *outcome_kind_name(enum outcome_kind kind);
-const char *end_reason_name(enum end_reason reason); /* "released", "expired", ... */
-const char *lease_state_name(enum lease_state state); /* "own", "del" */
-const char *limit_kind_name(enum limit_kind kind);    /* "leases", "leases_per_namespace" */
-
 #endif

@@ -270,4 +270,16 @@ struct lease_view {
     struct slice identity;
 };
 
+/* The words of the protocol for these values: "GRANTED", "released", "own", "leases", ... */
+const char *outcome_kind_name(enum outcome_kind kind);
+const char *end_reason_name(enum end_reason reason);
+const char *lease_state_name(enum lease_state state);
+const char *limit_kind_name(enum limit_kind kind);
+
+/* And back; false: it is none of them. */
+NODISCARD bool outcome_kind_of(struct slice word, enum outcome_kind *out_kind);
+NODISCARD bool end_reason_of(struct slice word, enum end_reason *out_reason);
+NODISCARD bool lease_state_of(struct slice word, enum lease_state *out_state);
+NODISCARD bool limit_kind_of(struct slice word, enum limit_kind *out_kind);
+
 #endif

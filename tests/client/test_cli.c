@@ -176,7 +176,7 @@ static void test_cli__each_outcome_has_its_exit_code(void **state)
         fake_node_script(fixture->node, &step, 1);
         struct ran *ran = RUN(fixture, "claim", "k");
         assert_int_equal(ran->code, rows[i].code);
-        assert_non_null(strstr(ran->out, proto_outcome_word(rows[i].kind)));
+        assert_non_null(strstr(ran->out, outcome_kind_name(rows[i].kind)));
     }
 }
 

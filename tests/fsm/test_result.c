@@ -196,18 +196,41 @@ static void test_result__words_of_the_protocol(void **state)
         "GRANTED", "HELD", "TEARDOWN", "GRACE", "RENEWED", "LAPSED", "LOST", "REESTABLISHED",
         "RELEASED", "NOT_OWNER", "STALE", "MISMATCH", "UNAVAILABLE", "UNKNOWN"};
     for (size_t i = 0; i < sizeof outcomes / sizeof outcomes[0]; i++) {
+        enum outcome_kind kind;
         assert_string_equal(outcome_kind_name((enum outcome_kind)(i + 1)), outcomes[i]);
+        assert_true(outcome_kind_of(slice_text(outcomes[i]), &kind));
+        assert_int_equal(kind, i + 1);
     }
     static const char *const reasons[] = {"released", "expired", "taken", "settled",
                                           "purged", "restored", "teardown"};
     for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+        enum end_reason reason;
         assert_string_equal(end_reason_name((enum end_reason)(i + 1)), reasons[i]);
+        assert_true(end_reason_of(slice_text(reasons[i]), &reason));
+        assert_int_equal(reason, i + 1);
     }
     assert_string_equal(lease_state_name(LEASE_STATE_OWN), "own");
     assert_string_equal(lease_state_name(LEASE_STATE_DEL), "del");
     assert_string_equal(limit_kind_name(LIMIT_KIND_NONE), "none");
     assert_string_equal(limit_kind_name(LIMIT_KIND_LEASES), "leases");
     assert_string_equal(limit_kind_name(LIMIT_KIND_LEASES_PER_NAMESPACE), "leases_per_namespace");
+}
+
+static void test_result__other_words_mean_nothing(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"", "granted", "GRANTE", "RELEASED ", "regranted"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        enum outcome_kind kind = OUTCOME_KIND_HELD;
+        enum end_reason reason;
+        enum lease_state lease;
+        enum limit_kind limit;
+        assert_false(outcome_kind_of(slice_text(words[i]), &kind));
+        assert_int_equal(kind, OUTCOME_KIND_HELD);
+        assert_false(end_reason_of(slice_text(words[i]), &reason));
+        assert_false(lease_state_of(slice_text(words[i]), &lease));
+        assert_false(limit_kind_of(slice_text(words[i]), &limit));
+    }
 }
 
 int main(void)
@@ -219,6 +242,7 @@ int main(void)
         cmocka_unit_test(test_result__short_results_have_short_bounds),
         cmocka_unit_test(test_result__malformed_bytes_are_refused),
         cmocka_unit_test(test_result__words_of_the_protocol),
+        cmocka_unit_test(test_result__other_words_mean_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
