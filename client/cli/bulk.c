@@ -3,7 +3,6 @@
 
 #define TTL_MS_DEFAULT 30000u
 
-static bool no_args(const struct cli *cli);
 static enum exit_code show_count(const struct cli *cli, struct tenure_reply *reply);
 static json_t *json_of_departure(const struct tenure_departure *departure);
 
@@ -79,15 +78,6 @@ enum exit_code command_purge(struct cli *cli)
         return report_failure(cli, &failure);
     }
     return show_count(cli, reply);
-}
-
-static bool no_args(const struct cli *cli)
-{
-    if (cli->options.arg_count > 0) {
-        (void)usage_error(cli, "takes no argument", cli->options.args[0]);
-        return false;
-    }
-    return true;
 }
 
 /* Takes the reply. */

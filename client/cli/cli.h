@@ -99,6 +99,9 @@ bool options_parse(struct cli *cli, unsigned groups, int argc, char **argv);
  */
 int options_leading(int argc, char **argv);
 
+/* False: usage, and why was said. */
+bool no_args(const struct cli *cli);
+
 /* A whole number in decimal digits and nothing else. */
 bool parse_u64(const char *text, uint64_t *out_value);
 
@@ -135,7 +138,8 @@ void json_write(const json_t *value);
 /* The same on a line of its own, and free it. */
 void json_print(json_t *object);
 
-void print_fields(const struct tenure_reply *reply);
+/* The named values of a reply, a line each, or as one object. */
+void show_fields(const struct cli *cli, const struct tenure_reply *reply);
 void print_field_value(FILE *out, const struct tenure_field *field);
 
 /* --- The commands. */

@@ -8,7 +8,6 @@
 
 static void show_members(const struct tenure_reply *reply);
 static size_t width_of(const struct tenure_field *field);
-static enum exit_code show_fields(const struct cli *cli, const struct tenure_reply *reply);
 static bool parse_id(const char *text, uint64_t *out_id);
 
 enum exit_code command_cluster_init(struct cli *cli)
@@ -21,15 +20,15 @@ enum exit_code command_cluster_init(struct cli *cli)
     };
     struct tenure_reply *reply = NULL;
     struct tenure_failure failure;
-    if (options->arg_count > 0) {
-        return usage_error(cli, "takes no argument", options->args[0]);
+    if (!no_args(cli)) {
+        return EXIT_CODE_USAGE;
     }
     if (tenure_cluster_init(cli->client, &call, &reply, &failure) != TENURE_ERROR_NONE) {
         return report_failure(cli, &failure);
     }
-    enum exit_code code = show_fields(cli, reply);
+    show_fields(cli, reply);
     tenure_reply_free(reply);
-    return code;
+    return EXIT_CODE_DONE;
 }
 
 enum exit_code command_cluster_members(struct cli *cli)
@@ -37,8 +36,8 @@ enum exit_code command_cluster_members(struct cli *cli)
     struct tenure_call call = {0};
     struct tenure_reply *reply = NULL;
     struct tenure_failure failure;
-    if (cli->options.arg_count > 0) {
-        return usage_error(cli, "takes no argument", cli->options.args[0]);
+    if (!no_args(cli)) {
+        return EXIT_CODE_USAGE;
     }
     if (tenure_members(cli->client, &call, &reply, &failure) != TENURE_ERROR_NONE) {
         return report_failure(cli, &failure);
@@ -80,9 +79,9 @@ enum exit_code command_cluster_transfer(struct cli *cli)
     if (tenure_cluster_transfer(cli->client, &call, &reply, &failure) != TENURE_ERROR_NONE) {
         return report_failure(cli, &failure);
     }
-    enum exit_code code = show_fields(cli, reply);
+    show_fields(cli, reply);
     tenure_reply_free(reply);
-    return code;
+    return EXIT_CODE_DONE;
 }
 
 /* A table, each column as wide as what is in it. */
@@ -126,20 +125,6 @@ static size_t width_of(const struct tenure_field *field)
     return field->is_flag
                ? (field->number != 0 ? 3 : 2)
                : (size_t)snprintf(digits, sizeof digits, "%llu", (unsigned long long)field->number);
-}
-
-static enum exit_code show_fields(const struct cli *cli, const struct tenure_reply *reply)
-{
-    if (!cli->options.json) {
-        print_fields(reply);
-        return EXIT_CODE_DONE;
-    }
-    json_t *object = json_object();
-    for (size_t i = 0; i < reply->field_count; i++) {
-        json_set(object, reply->fields[i].name, json_of_field(&reply->fields[i]));
-    }
-    json_print(object);
-    return EXIT_CODE_DONE;
 }
 
 static bool parse_id(const char *text, uint64_t *out_id)

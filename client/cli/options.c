@@ -121,6 +121,15 @@ int options_leading(int argc, char **argv)
     return at;
 }
 
+bool no_args(const struct cli *cli)
+{
+    if (cli->options.arg_count > 0) {
+        (void)usage_error(cli, "takes no argument", cli->options.args[0]);
+        return false;
+    }
+    return true;
+}
+
 bool parse_u64(const char *text, uint64_t *out_value)
 {
     uint64_t value = 0;

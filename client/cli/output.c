@@ -171,8 +171,16 @@ void json_print(json_t *object)
     json_decref(object);
 }
 
-void print_fields(const struct tenure_reply *reply)
+void show_fields(const struct cli *cli, const struct tenure_reply *reply)
 {
+    if (cli->options.json) {
+        json_t *object = json_object();
+        for (size_t i = 0; i < reply->field_count; i++) {
+            json_set(object, reply->fields[i].name, json_of_field(&reply->fields[i]));
+        }
+        json_print(object);
+        return;
+    }
     for (size_t i = 0; i < reply->field_count; i++) {
         print_text(stdout, reply->fields[i].name);
         fputs(": ", stdout);

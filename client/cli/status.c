@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-static enum exit_code show(const struct cli *cli, const struct tenure_reply *reply);
 static const struct tenure_field *field_of(const struct tenure_reply *reply, const char *name);
 static bool asked_to_be(const struct cli *cli, const struct tenure_reply *reply);
 
@@ -12,8 +11,8 @@ enum exit_code command_status(struct cli *cli)
     struct tenure_call call = {0};
     struct tenure_reply *reply = NULL;
     struct tenure_failure failure;
-    if (cli->options.arg_count > 0) {
-        return usage_error(cli, "takes no argument", cli->options.args[0]);
+    if (!no_args(cli)) {
+        return EXIT_CODE_USAGE;
     }
     if (cli->options.voter && !cli->options.ready) {
         return usage_error(cli, "--voter goes with --ready only", NULL);
@@ -21,12 +20,10 @@ enum exit_code command_status(struct cli *cli)
     if (tenure_status(cli->client, &call, &reply, &failure) != TENURE_ERROR_NONE) {
         return report_failure(cli, &failure);
     }
-    enum exit_code code = show(cli, reply);
-    if (cli->options.ready && !asked_to_be(cli, reply)) {
-        code = EXIT_CODE_REFUSED;
-    }
+    show_fields(cli, reply);
+    bool refused = cli->options.ready && !asked_to_be(cli, reply);
     tenure_reply_free(reply);
-    return code;
+    return refused ? EXIT_CODE_REFUSED : EXIT_CODE_DONE;
 }
 
 enum exit_code command_metrics(struct cli *cli)
@@ -34,28 +31,14 @@ enum exit_code command_metrics(struct cli *cli)
     struct tenure_call call = {0};
     struct tenure_reply *reply = NULL;
     struct tenure_failure failure;
-    if (cli->options.arg_count > 0) {
-        return usage_error(cli, "takes no argument", cli->options.args[0]);
+    if (!no_args(cli)) {
+        return EXIT_CODE_USAGE;
     }
     if (tenure_metrics(cli->client, &call, &reply, &failure) != TENURE_ERROR_NONE) {
         return report_failure(cli, &failure);
     }
-    enum exit_code code = show(cli, reply);
+    show_fields(cli, reply);
     tenure_reply_free(reply);
-    return code;
-}
-
-static enum exit_code show(const struct cli *cli, const struct tenure_reply *reply)
-{
-    if (!cli->options.json) {
-        print_fields(reply);
-        return EXIT_CODE_DONE;
-    }
-    json_t *object = json_object();
-    for (size_t i = 0; i < reply->field_count; i++) {
-        json_set(object, reply->fields[i].name, json_of_field(&reply->fields[i]));
-    }
-    json_print(object);
     return EXIT_CODE_DONE;
 }
 
