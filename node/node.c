@@ -183,6 +183,7 @@ static enum node_exit open_replica(struct node *node)
         .tick_ms = (unsigned)node->config.tick_ms,
         .election_ms = (unsigned)node->config.election_ms,
         .voters_wanted = (unsigned)node->config.voters,
+        .token_floor = node_token_floor(),
         .snapshot_entries = node->config.snapshot_entries,
         .snapshot_bytes = node->config.snapshot_bytes,
         .reserve_len = node->config.reserve_bytes,

@@ -33,7 +33,6 @@ static void on_admit_frame(struct node *node, uint64_t peer_id, struct slice pay
 static void on_admit_reply_frame(struct node *node, struct slice payload);
 static void admit_reply(struct node *node, uint64_t peer_id, enum status status);
 static void on_admitted(void *ctx, enum status status);
-static uint64_t token_floor_by_wall_clock(void);
 static enum status found(struct node *node, const struct proto_request *request,
                          const char **out_detail);
 static void answer_all(struct list *founders, enum status status);
@@ -426,8 +425,7 @@ static void on_admit_reply_frame(struct node *node, struct slice payload)
 
 /* --- administration */
 
-/* What the token counter of a new cluster is raised to; 0 where the wall clock can't be right. */
-static uint64_t token_floor_by_wall_clock(void)
+uint64_t node_token_floor(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_REALTIME, &t);
@@ -476,7 +474,7 @@ static enum status found(struct node *node, const struct proto_request *request,
         *out_detail = "this node was told to join a cluster (--join)";
         return STATUS_INCOMPATIBLE;
     }
-    uint64_t floor = request->has_token_floor ? request->token_floor : token_floor_by_wall_clock();
+    uint64_t floor = request->has_token_floor ? request->token_floor : node_token_floor();
     if (floor == 0) {
         *out_detail = "the wall clock lies before this build's date; set it, or give --token-floor";
         return STATUS_INCOMPATIBLE;

@@ -243,6 +243,10 @@ static enum status open_disk(struct replica *replica, char *out_why)
             replica->identity.node_id = 0;
             return STATUS_OK;
         }
+        /* What is to be finished may have been finished before, and its log lost: the tokens of
+         * then lie below the floor of now, and not below the one that was kept. */
+        struct disk_founding *founding = &replica->identity.founding;
+        founding->token_floor = max_u64(founding->token_floor, replica->config.token_floor);
     }
     if (status != STATUS_OK) {
         (void)snprintf(out_why, WHY_LEN, "%.*s", (int)(WHY_LEN - 1), detail.text);

@@ -132,6 +132,9 @@ struct replica_config {
     /* 1, 3 or 5; 0: the default. What a cluster that is born here is designed for; afterwards the
      * table says how many (fsm_settings), also where another node was told something else. */
     unsigned voters_wanted;
+    /* The least token floor, by the wall clock of now, of a birth that an earlier start left
+     * undone; 0: the clock is of no use, and the floor that was kept must do. */
+    uint64_t token_floor;
     uint64_t snapshot_entries; /* a snapshot every so many entries; 0: the default */
     uint64_t snapshot_bytes;   /* or bytes, whichever is first; 0: the default */
     uint64_t reserve_len; /* bytes kept free by a reserve file; 0: the default, 64 MiB */
@@ -162,7 +165,7 @@ void replica_destroy(struct replica *replica);
  * rule the answer is INVALID and nothing is written. `random` are 40 random bytes.
  *
  * OK: both are on disk with the identity, so that the cluster will be what was asked for whenever
- * this process ends; it is there once the view says `founding` no more. IO: nothing was founded.
+ * this process ends, with a token floor of at least that; it is there once the view says `founding` no more. IO: nothing was founded.
  * UNKNOWN: nothing runs, and after a power cut the next start may found it. When the identity is
  * written and the start fails, that is a fail-stop as well, of which on_fatal tells within this
  * call; the next start then founds the cluster. */

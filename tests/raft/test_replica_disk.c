@@ -107,12 +107,24 @@ static void on_prepare(uv_prepare_t *handle)
 }
 
 static void on_closed(void *ctx);
+static enum status node_open_at(struct node *node, const char *dir, uint64_t token_floor);
 
 static enum status node_open(struct node *node, const char *dir)
 {
+    return node_open_at(node, dir, 0);
+}
+
+/* With the token floor that the wall clock gives. */
+static enum status node_open_at(struct node *node, const char *dir, uint64_t token_floor)
+{
     *node = (struct node){.fatals = 0};
     CHECK(uv_loop_init(&node->loop) == 0);
-    struct replica_config config = {.dir = dir, .loop = &node->loop, .reserve_len = RESERVE_LEN};
+    struct replica_config config = {
+        .dir = dir,
+        .loop = &node->loop,
+        .token_floor = token_floor,
+        .reserve_len = RESERVE_LEN,
+    };
     struct replica_callbacks callbacks = {
         .ctx = node,
         .now_ns = now_ns,
@@ -351,6 +363,41 @@ static void test_replica_disk__a_birth_that_was_not_proposed_is_proposed(void **
     expect_born(dir, 0);
 }
 
+/* Finish a founding at the wall clock that gives the one floor, with the other one kept. */
+static void expect_floor(const char *dir, uint64_t now, uint64_t expected)
+{
+    struct node node;
+    assert_int_equal(node_open_at(&node, dir, now), STATUS_OK);
+    assert_true(founding(&node));
+    node_wait_serving(&node);
+    assert_int_equal(fsm_token(replica_fsm(node.replica)), expected);
+    node_close(&node);
+}
+
+static void test_replica_disk__a_birth_is_finished_at_the_floor_of_now(void **state)
+{
+    const char *dir = *state;
+    found_and_end(dir, 1000);
+    expect_floor(dir, 5000, 5000);
+    remove_log(dir); /* it is founded again, above the tokens that were drawn since */
+    expect_floor(dir, 7000, 7000);
+    remove_log(dir);
+    expect_floor(dir, 0, 1000); /* no clock */
+    remove_log(dir);
+    expect_floor(dir, 999, 1000); /* a slow one */
+}
+
+/* What is asked for by hand is not raised at once. */
+static void test_replica_disk__a_floor_given_by_hand_is_taken_as_it_is(void **state)
+{
+    struct node node;
+    assert_int_equal(node_open_at(&node, *state, 5000), STATUS_OK);
+    assert_int_equal(replica_init_cluster(node.replica, 1000, 1, RANDOM), STATUS_OK);
+    node_wait_serving(&node);
+    assert_int_equal(fsm_token(replica_fsm(node.replica)), 1000);
+    node_close(&node);
+}
+
 /* Rewrite the identity without what was asked for, as builds before this one left it. */
 static void forget_founding(const char *dir)
 {
@@ -518,6 +565,8 @@ int main(void)
         ON_DIR(test_replica_disk__a_cluster_of_one_restarts_where_it_stopped),
         ON_DIR(test_replica_disk__one_process_per_directory),
         ON_DIR(test_replica_disk__an_interrupted_birth_is_finished),
+        ON_DIR(test_replica_disk__a_birth_is_finished_at_the_floor_of_now),
+        ON_DIR(test_replica_disk__a_floor_given_by_hand_is_taken_as_it_is),
         ON_DIR(test_replica_disk__a_birth_that_was_not_proposed_is_proposed),
         ON_DIR(test_replica_disk__nothing_is_founded_by_guessing),
         ON_DIR(test_replica_disk__a_born_cluster_needs_no_founding),
