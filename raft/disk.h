@@ -28,7 +28,9 @@ _Static_assert(RAFT_VERSION_NUMBER == 2201, "files and failure texts are those o
 
 struct uv_loop_s;
 
-#define DISK_IDENTITY_VERSION 1u
+/* Which of the two a file has: whether it says what a cluster was founded for. */
+#define DISK_IDENTITY_VERSION         1u
+#define DISK_IDENTITY_VERSION_FOUNDER 2u
 
 /* What a cluster was asked to be when it was founded here: kept with the identity until, and after,
  * the birth entry says it, so that whoever finishes an interrupted founding knows. */
@@ -71,7 +73,8 @@ NODISCARD enum status disk_identity_load(struct disk *disk, struct disk_identity
                                          struct disk_detail *out_detail);
 
 /* Atomically and durably, before it returns: for birth, joining and a raised generation. STATUS_IO:
- * certainly not there. STATUS_UNKNOWN: there, but perhaps not after a power cut. */
+ * certainly not there. STATUS_UNKNOWN: there, but perhaps not after a power cut: whoever stored it must
+ * stop, since only the next start can tell. */
 NODISCARD enum status disk_identity_store(struct disk *disk, const struct disk_identity *identity,
                                           struct disk_detail *out_detail);
 

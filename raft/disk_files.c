@@ -117,7 +117,9 @@ static size_t identity_encode(const struct disk_identity *identity,
     int len = snprintf(out_text, IDENTITY_TEXT_LEN_MAX,
                        "tenure_identity=%u\ncluster_id=%s\ngeneration=%llu\n"
                        "generation_random=%016llx\nnode_id=%llu\n",
-                       DISK_IDENTITY_VERSION, id, (unsigned long long)identity->cluster.generation,
+                       identity->founding.voters != 0 ? DISK_IDENTITY_VERSION_FOUNDER
+                                                      : DISK_IDENTITY_VERSION,
+                       id, (unsigned long long)identity->cluster.generation,
                        (unsigned long long)identity->cluster.generation_random,
                        (unsigned long long)identity->node_id);
     CHECK(len > 0 && len < (int)IDENTITY_TEXT_LEN_MAX - 32);
@@ -145,7 +147,8 @@ static bool hex_decode(const char *text, uint8_t *out_bytes, size_t len)
     return true;
 }
 
-/* Only the very bytes that identity_encode() makes are accepted. */
+/* Only the very bytes that identity_encode() makes are accepted, so that a version comes with its
+ * own fields alone. */
 static enum status identity_decode(const char *text, size_t len, struct disk_identity *out_identity,
                                    struct disk_detail *detail)
 {
@@ -154,9 +157,9 @@ static enum status identity_decode(const char *text, size_t len, struct disk_ide
         disk_say(detail, "identity: offset 0: not an identity file");
         return STATUS_CORRUPT;
     }
-    if (version != DISK_IDENTITY_VERSION) {
-        disk_say(detail, "identity: format version %u, this program knows version %u", version,
-                 DISK_IDENTITY_VERSION);
+    if (version != DISK_IDENTITY_VERSION && version != DISK_IDENTITY_VERSION_FOUNDER) {
+        disk_say(detail, "identity: format version %u, this program knows versions %u and %u",
+                 version, DISK_IDENTITY_VERSION, DISK_IDENTITY_VERSION_FOUNDER);
         return STATUS_INCOMPATIBLE;
     }
     char id[2 * CLUSTER_ID_LEN + 1];

@@ -152,9 +152,9 @@ def crc(data):
 def patch_identity(data):
     path = os.path.join(data, "identity")
     with open(path, "r+b") as file:
-        check(file.read(18) == b"tenure_identity=1\n", "an identity of version 1")
+        check(file.read(18) == b"tenure_identity=2\n", "an identity of version 2")
         file.seek(16)
-        file.write(b"2")
+        file.write(b"3")
 
 
 def patch_entry(data):
@@ -218,7 +218,7 @@ def other_versions(cluster, place):
         for number in range(300):
             api.take(f"k{number}", owner="a", ttl_ms=60000)
     check(node.stop() == 0, "stops")
-    for patch, words in ((patch_identity, ["identity", "version 2", "version 1"]),
+    for patch, words in ((patch_identity, ["identity", "version 3", "versions 1 and 2"]),
                          (patch_entry, ["version 7", "version 1"]),
                          (patch_snapshot, ["snapshot", "version 7", "version 1"])):
         data = place.path("data")
