@@ -38,6 +38,8 @@
 
 #define WHY_LEN 256u /* of replica_open's text */
 
+static enum status become(struct replica *replica, const struct disk_identity *identity,
+                          const char *what);
 static void config_default(struct replica_config *config);
 static enum status open_disk(struct replica *replica, char *out_why);
 static enum status start(struct replica *replica, bool bootstrap, char *out_why);
@@ -146,16 +148,10 @@ enum status replica_init_cluster(struct replica *replica, uint64_t token_floor,
     if (op_validate(&birth, &violation) != STATUS_OK) {
         return STATUS_INVALID;
     }
-    struct disk_detail detail = {""};
-    if (replica->disk != NULL) {
-        enum status status = disk_identity_store(replica->disk, &identity, &detail);
-        if (status != STATUS_OK) {
-            replica_log(replica, 0, "event=init_failed status=%s detail=\"%s\"",
-                        status_name(status), detail.text);
-            return status;
-        }
+    enum status status = become(replica, &identity, "init");
+    if (status != STATUS_OK) {
+        return status;
     }
-    replica->identity = identity;
     replica->config.voters_wanted = (unsigned)identity.founding.voters;
     replica->birth_due = true;
     return start_or_stop(replica, true);
@@ -171,18 +167,37 @@ enum status replica_join_cluster(struct replica *replica, const struct cluster_i
     if (node_id == 0 || founder(&identity)) {
         return STATUS_INVALID;
     }
-    struct disk_detail detail = {""};
-    if (replica->disk != NULL) {
-        enum status status = disk_identity_store(replica->disk, &identity, &detail);
-        if (status != STATUS_OK) {
-            replica_log(replica, 0, "event=join_failed status=%s detail=\"%s\"",
-                        status_name(status), detail.text);
-            return status;
-        }
+    enum status status = become(replica, &identity, "join");
+    if (status != STATUS_OK) {
+        return status;
     }
-    replica->identity = identity;
     replica->birth_due = false;
     return start_or_stop(replica, false);
+}
+
+/* Write down who this is. Where nobody can say whether the disk keeps it, this process must not go
+ * on as if it were nobody: it could be asked for another cluster, and answer that none was begun. */
+static enum status become(struct replica *replica, const struct disk_identity *identity,
+                          const char *what)
+{
+    struct disk_detail detail = {""};
+    enum status status = STATUS_OK;
+    if (replica->disk != NULL) {
+        status = disk_identity_store(replica->disk, identity, &detail);
+    }
+    if (status == STATUS_OK || status == STATUS_UNKNOWN) {
+        replica->identity = *identity;
+    }
+    if (status != STATUS_OK) {
+        replica_log(replica, 0, "event=%s_failed status=%s detail=\"%s\"", what,
+                    status_name(status), detail.text);
+    }
+    if (status == STATUS_UNKNOWN) {
+        replica->opening = true;
+        start_failed(replica, status, detail.text);
+        replica->callbacks.on_fatal(replica->callbacks.ctx, status, detail.text);
+    }
+    return status;
 }
 
 static void config_default(struct replica_config *config)

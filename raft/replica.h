@@ -166,14 +166,15 @@ void replica_destroy(struct replica *replica);
  *
  * OK: both are on disk with the identity, so that the cluster will be what was asked for whenever
  * this process ends, with a token floor of at least that; it is there once the view says `founding` no more. IO: nothing was founded.
- * UNKNOWN: nothing runs, and after a power cut the next start may found it. When the identity is
- * written and the start fails, that is a fail-stop as well, of which on_fatal tells within this
- * call; the next start then founds the cluster. */
+ * UNKNOWN: the identity is there, and perhaps not after a power cut; the next start founds the
+ * cluster if it finds it. That is a fail-stop, of which on_fatal tells within this call. So it is
+ * when the identity is written and the start fails; the next start then founds the cluster. */
 NODISCARD enum status replica_init_cluster(struct replica *replica, uint64_t token_floor,
                                            uint64_t voters_wanted, const uint8_t random[40]);
 
 /* Become a node of that cluster: write the identity with this new node id, start without a log.
- * Only while EMPTY. The leader then adds the node (replica_admit). A failing start as above. */
+ * Only while EMPTY. The leader then adds the node (replica_admit). UNKNOWN and a failing start
+ * as above. */
 NODISCARD enum status replica_join_cluster(struct replica *replica,
                                            const struct cluster_identity *identity,
                                            uint64_t node_id);

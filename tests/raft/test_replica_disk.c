@@ -7,12 +7,14 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -112,6 +114,20 @@ static enum status node_open_at(struct node *node, const char *dir, uint64_t tok
 static enum status node_open(struct node *node, const char *dir)
 {
     return node_open_at(node, dir, 0);
+}
+
+/* How often syncing a directory is to fail from now on. */
+static unsigned sync_failures;
+
+int fsync(int fd)
+{
+    struct stat info;
+    if (sync_failures > 0 && fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+        sync_failures--;
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
 }
 
 /* With the token floor that the wall clock gives. */
@@ -558,6 +574,48 @@ static void test_replica_disk__a_birth_that_fails_stops_the_node(void **state)
     node_close(&node);
 }
 
+static void expect_stopped(struct node *node)
+{
+    assert_int_equal(sync_failures, 0);
+    assert_int_equal(node->fatals, 1);
+    struct replica_view view;
+    replica_view(node->replica, &view);
+    assert_int_equal(view.state, REPLICA_STATE_FAILED);
+    assert_int_equal(replica_init_cluster(node->replica, 1000, 0, RANDOM), STATUS_BUSY);
+    node->fatals = 0;
+    node_close(node);
+}
+
+/* The identity is there, and perhaps not after a power cut: nobody may be asked for another one. */
+static void test_replica_disk__an_identity_that_may_be_lost_stops_the_node(void **state)
+{
+    const char *dir = *state;
+    struct node node;
+    assert_int_equal(node_open(&node, dir), STATUS_OK);
+    sync_failures = 1;
+    assert_int_equal(replica_init_cluster(node.replica, 1000, 0, RANDOM), STATUS_UNKNOWN);
+    expect_stopped(&node);
+    assert_int_equal(node_open(&node, dir), STATUS_OK);
+    node_wait_serving(&node);
+    node_close(&node);
+}
+
+static void test_replica_disk__joining_with_an_identity_that_may_be_lost_too(void **state)
+{
+    const char *dir = *state;
+    struct node node;
+    assert_int_equal(node_open(&node, dir), STATUS_OK);
+    struct cluster_identity cluster = {.id = {9, 9, 9}, .generation = 1};
+    sync_failures = 1;
+    assert_int_equal(replica_join_cluster(node.replica, &cluster, 77), STATUS_UNKNOWN);
+    expect_stopped(&node);
+    assert_int_equal(node_open(&node, dir), STATUS_OK);
+    struct replica_view view;
+    replica_view(node.replica, &view);
+    assert_int_equal(view.node_id, 77);
+    node_close(&node);
+}
+
 int main(void)
 {
 #define ON_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
@@ -574,6 +632,8 @@ int main(void)
         ON_DIR(test_replica_disk__survives_a_kill_in_the_middle),
         ON_DIR(test_replica_disk__a_start_that_fails_leaves_nothing_open),
         ON_DIR(test_replica_disk__a_birth_that_fails_stops_the_node),
+        ON_DIR(test_replica_disk__an_identity_that_may_be_lost_stops_the_node),
+        ON_DIR(test_replica_disk__joining_with_an_identity_that_may_be_lost_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
