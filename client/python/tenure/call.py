@@ -72,13 +72,9 @@ class Call(Generic[_Answer]):
         that an answer cannot be dropped on its way to the caller of the client.
         """
         try:
-            action = self._session.start()
-            while action is not Action.FINISH:
-                event, error = self._perform(action)
-                action = self._session.step(event, error, now_ns())
-            self._leave()
-            if self._session.error is not None:
-                raise self._session.error
+            error = self._converse()
+            if error is not None:
+                raise error
             if self._result is None:
                 raise AssertionError("a call ends with an error or a result")
             answer = self._finish(self._result)
@@ -86,6 +82,23 @@ class Call(Generic[_Answer]):
             self._abandon()
             raise
         return answer
+
+    def attempt(self) -> None:
+        """As ``run`` where nobody wants to know how it ended: raises only what a signal handler
+        raises."""
+        try:
+            self._converse()
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _converse(self) -> TenureError | None:
+        action = self._session.start()
+        while action is not Action.FINISH:
+            event, error = self._perform(action)
+            action = self._session.step(event, error, now_ns())
+        self._leave()
+        return self._session.error
 
     def _perform(self, action: Action) -> tuple[Event, TenureError | None]:
         if action is Action.CONNECT:
@@ -196,8 +209,7 @@ class Call(Generic[_Answer]):
         )
         left_ns = self._deadline_ns - now_ns()
         length_ns = min(max(left_ns, _RELEASE_NS_MIN), _RELEASE_NS_MAX)
-        with contextlib.suppress(TenureError):
-            Call(self._pool, request, now_ns() + length_ns, _ignore).run()
+        Call(self._pool, request, now_ns() + length_ns, _ignore).attempt()
 
 
 def _ignore(result: Result) -> None:

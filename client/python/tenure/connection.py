@@ -4,8 +4,8 @@ Deadlines are instants of CLOCK_BOOTTIME in nanoseconds. A connection belongs to
 and to the process that opened it.
 
 How an operation ended is returned and not raised: a signal handler may raise anything on top of a
-running call, also a TimeoutError or what a call of its own has raised, and that must not be taken
-for what happened here. Only errors with a number come from the kernel.
+running call, also a TimeoutError, an error with a number of the kernel or what a call of its own has
+raised, and that must not be taken for what happened here: see ``tenure.origin``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import time
 from typing import Iterator
 
 from tenure.errors import DeniedError, TenureError, UnavailableError
+from tenure.origin import is_raised_in
 from tenure.process import now_ns, process_stamp
 from tenure.protocol import Reader
-from tenure.session import NS_PER_MS, not_connected, not_submitted
+from tenure.session import not_connected, not_submitted
 
 _RECEIVE_LEN = 64 * 1024
+_OURS = frozenset((__name__, Reader.__module__, socket.__name__))
 _NO_DESCRIPTOR = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
@@ -47,12 +49,12 @@ class Connection:
 
     def is_quiet(self) -> bool:
         """It is open and has nothing to say: neither an end nor bytes that nobody asked for."""
-        with _ignoring_kernel_errors():
+        try:
             self._socket.setblocking(False)
-            try:
-                self._socket.recv(1, socket.MSG_PEEK)
-            except BlockingIOError:
-                return True
+            self._socket.recv(1, socket.MSG_PEEK)
+        except OSError as error:
+            _raise_if_foreign(error)
+            return error.errno == errno.EAGAIN
         return False
 
     def send(self, data: bytes, deadline_ns: int) -> TenureError | None:
@@ -67,7 +69,7 @@ class Connection:
             try:
                 left = left[self._socket.send(left, socket.MSG_NOSIGNAL) :]
             except OSError as error:
-                if not _is_only_late(error, deadline_ns):
+                if not _is_only_late(error):
                     return not_connected()
         return None
 
@@ -81,7 +83,7 @@ class Connection:
                 self.reader.fill(self._socket.recv, _RECEIVE_LEN)
                 return True
             except OSError as error:
-                if not _is_only_late(error, deadline_ns):
+                if not _is_only_late(error):
                     self.reader.feed(b"")
                     return True
         return self.last_look()
@@ -148,8 +150,7 @@ def wait_until(until_ns: int) -> None:
 
 
 def _error_of(error: OSError, path: bytes) -> TenureError:
-    if error.errno is None:
-        raise error
+    _raise_if_foreign(error)
     shown = os.fsdecode(path)
     if error.errno in (errno.EACCES, errno.EPERM):
         return DeniedError(
@@ -160,15 +161,18 @@ def _error_of(error: OSError, path: bytes) -> TenureError:
     return not_connected(shown)
 
 
-def _is_only_late(error: OSError, deadline_ns: int) -> bool:
+def _raise_if_foreign(error: OSError) -> None:
+    """Raises it again unless it comes from an operation on a socket."""
+    if not is_raised_in(error, _OURS):
+        raise error
+
+
+def _is_only_late(error: OSError) -> bool:
     """Nothing could be done yet; False: the connection is broken. Raises what is no error of the
     socket."""
-    if error.errno is not None:
-        return error.errno == errno.EAGAIN
-    # A socket's own timeout comes when the time is over, whole milliseconds of poll() apart.
-    if error.args == ("timed out",) and now_ns() + 2 * NS_PER_MS >= deadline_ns:
-        return True
-    raise error
+    _raise_if_foreign(error)
+    # A socket's own timeout has no number.
+    return error.errno in (None, errno.EAGAIN)
 
 
 @contextlib.contextmanager
@@ -177,5 +181,4 @@ def _ignoring_kernel_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None:
-            raise
+        _raise_if_foreign(error)

@@ -12,6 +12,9 @@ from collections import deque
 
 from tenure.connection import Connection, open_connection
 from tenure.errors import TenureError
+from tenure.origin import is_raised_in
+
+_OURS = frozenset((__name__,))
 
 
 class Pool:
@@ -27,7 +30,9 @@ class Pool:
         while True:
             try:
                 connection = self._idle.pop()
-            except IndexError:
+            except IndexError as error:
+                if not is_raised_in(error, _OURS):
+                    raise
                 return None
             try:
                 if connection.is_ours and connection.is_quiet():
@@ -58,5 +63,7 @@ class Pool:
         while len(self._idle) > count:
             try:
                 self._idle.popleft().close()
-            except IndexError:
+            except IndexError as error:
+                if not is_raised_in(error, _OURS):
+                    raise
                 return

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
 import socket
 import threading
 import time
+import types
 from typing import Any, Iterator
 
 import pytest
@@ -23,6 +25,7 @@ from tenure import (
     State,
     UnavailableError,
     UnknownError,
+    connection,
     new_owner,
     now_ns,
 )
@@ -498,7 +501,9 @@ def interrupting(fake: FakeNode, handler: Any, error: BaseException, grants: boo
 
 
 @pytest.mark.parametrize("error", [Signalled(), KeyboardInterrupt(), TimeoutError("mine"),
-                                   UnavailableError("of another call"), OSError("mine")],
+                                   UnavailableError("of another call"), OSError("mine"),
+                                   BlockingIOError(errno.EAGAIN, "mine"),
+                                   BrokenPipeError(errno.EPIPE, "mine")],
                          ids=lambda error: type(error).__name__)
 def test_what_a_handler_raises_ends_the_call_and_its_connection(
     fake: FakeNode, handler: Any, error: BaseException
@@ -511,6 +516,73 @@ def test_what_a_handler_raises_ends_the_call_and_its_connection(
         assert fake.ended.get(timeout=10) == 0
         assert client.take("b", ttl_ms=1000).token == 8
     assert fake.methods() == ["take", "take"] and fake.connections == 2
+
+
+def raising_after(
+    monkeypatch: pytest.MonkeyPatch, handler: Any, owner: Any, name: str, error: BaseException
+) -> None:
+    """A signal strikes when that operation of a connection or the pool has first been done."""
+    done = getattr(owner, name)
+
+    def on_signal(*_: object) -> None:
+        raise error
+
+    def struck(*arguments: Any, **options: Any) -> Any:
+        given = done(*arguments, **options)
+        monkeypatch.setattr(owner, name, done)
+        signal.raise_signal(signal.SIGUSR1)
+        return given
+
+    handler(on_signal)
+    monkeypatch.setattr(owner, name, struck)
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EPIPE])
+@pytest.mark.parametrize("operation", ["socket", "settimeout", "send", "recv"])
+def test_an_error_of_a_handler_is_not_taken_for_the_kernels(
+    fake: FakeNode, handler: Any, monkeypatch: pytest.MonkeyPatch, operation: str, number: int
+) -> None:
+    error = OSError(number, "mine")
+
+    class Struck(socket.socket):
+        """A socket on which the signal comes after one operation."""
+
+    if operation == "socket":
+        raising_after(monkeypatch, handler, Struck, "__init__", error)
+    else:
+        setattr(Struck, operation, getattr(socket.socket, operation))
+        raising_after(monkeypatch, handler, Struck, operation, error)
+    struck = types.SimpleNamespace(**{**vars(socket), "socket": Struck})
+    monkeypatch.setattr(connection, "socket", struck)
+    with Client(fake.path) as client, pytest.raises(OSError) as caught:
+        client.take("a", ttl_ms=1000)
+    assert caught.value is error
+    assert fake.methods().count("take") <= 1
+
+
+def test_an_error_of_a_handler_during_the_release_of_a_grant_is_raised(
+    fake: FakeNode, handler: Any
+) -> None:
+    second = UnavailableError("of another call")
+    signals = [Signalled(), second]
+    written = threading.Event()
+
+    def on_signal(*_: object) -> None:
+        written.wait(10)
+        raise signals.pop(0)
+
+    def strike(peer: Peer, number: int, method: str, names: dict[str, Any]) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        if method == "take":
+            peer.grant(number)
+            written.set()
+
+    fake.on_request = strike
+    handler(on_signal)
+    with Client(fake.path) as client, pytest.raises(UnavailableError) as caught:
+        client.take("a", ttl_ms=1000)
+    assert caught.value is second
+    assert fake.methods() == ["take", "release"]
 
 
 def test_a_grant_that_nobody_will_see_is_released_by_its_token(
