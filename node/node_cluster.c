@@ -448,12 +448,15 @@ static enum status on_cluster_init(void *ctx, const struct proto_request *reques
                                    const char **out_detail, service_later_cb cb, void *call)
 {
     struct node *node = ctx;
-    if (node->phase != NODE_PHASE_RUNNING) {
-        return STATUS_CLOSING;
+    if (node->phase == NODE_PHASE_CLOSING) {
+        return STATUS_CLOSING; /* the founders have been told already */
     }
     struct replica_view view;
     replica_view(node->replica, &view);
     if (view.state != REPLICA_STATE_RUNNING) {
+        if (node->phase != NODE_PHASE_RUNNING) {
+            return STATUS_CLOSING;
+        }
         enum status st = found(node, request, out_detail);
         if (st != STATUS_OK) {
             return st;

@@ -52,8 +52,8 @@ struct node {
     struct replica_view view; /* as of the last on_view, to log what changed */
 };
 
-/* node_cluster.c: what the token counter of a new cluster is raised to; 0 where the wall clock can't
- * be right. */
+/* node_cluster.c: what the token counter of a new cluster is raised to; 0 where the wall clock
+ * can't be right. */
 uint64_t node_token_floor(void);
 
 /* node.c: tell the dispatcher of a stall before the input that waited in it is judged. */

@@ -5,13 +5,15 @@ that start is configured for something else; or nothing was founded, and asking 
 """
 import os
 import signal
+import time
 
 from api import ApiError
 from harness import Cluster, check, wait_until
 
 OPTIONS = ["--reserve", "1MiB", "--log-level", "info"]
 VOTERS = 5  # the configuration says 3
-TOKEN_FLOOR = 123_456_789  # far below the wall clock's
+TOKEN_FLOOR = 1 << 60  # far above the wall clock's, which counts at a later start where it is more
+TOKEN_FLOOR_LOW = 123_456_789  # far below it
 POINTS_MAX = 400  # more than a founding has
 
 
@@ -104,15 +106,27 @@ def stopped_meanwhile():
     with Cluster(1, options=OPTIONS, ready=False) as cluster:
         node = cluster.nodes[0]
         start_trapped(cluster, node, TRAP_LOSE_LOG=1)
-        with node.api() as api:
-            api.send("cluster_init", voters=VOTERS, token_floor=TOKEN_FLOOR)
+        with node.api() as api, node.api() as other, node.api() as late:
+            api.send("cluster_init", voters=VOTERS, token_floor=TOKEN_FLOOR_LOW)
             wait_until(lambda: lines_of(node, "cluster_founding"), "it begins", pause_s=0.001)
+            # Something that waits for the leader, so that the node drains for a while.
+            other.send("take", namespace="n", owner="o", key="k", ttl_ms=10_000, deadline_ms=20_000)
+            other.send("status")
+            other.receive()
             node.process.send_signal(signal.SIGTERM)
-            _, reply = api.receive()
-        check(reply.error and reply.error.code == "UNKNOWN", f"{reply.error}: {node.tail()}")
+            wait_until(lambda: lines_of(node, "signal"), "it stops", pause_s=0.001)
+            late.send("cluster_init", voters=VOTERS, token_floor=TOKEN_FLOOR)
+            for name, asked in (("who asked first", api), ("who asked while it stops", late)):
+                _, reply = asked.receive()
+                check(reply.error and reply.error.code == "UNKNOWN",
+                      f"{name}: {reply.error}: {node.tail()}")
         node.kill()  # libraft waits for its write, which has no end here
+        by_wall_clock = time.time_ns() // 1_000_000 * 1024
         node.start()
-        expect_as_asked(node)
+        wait_until(node.is_ready, "the node is ready")
+        status = node.status()
+        check(status["voters_designed"] == VOTERS and status["token"] >= by_wall_clock,
+              f"{status}: {node.tail()}")
 
 
 def case_founding(rounds):
