@@ -345,15 +345,16 @@ static void ask_task(struct service_call *call)
     }
     struct task *task = calloc(1, sizeof *task);
     CHECK(task != NULL);
-    if (task_begin(task, call) != STATUS_OK) {
-        free(task);
-        return;
-    }
     *task = (struct task){
         .service = service,
         .call = call,
         .timer = loop_timer_create(service->config.loop, on_task_deadline, task),
     };
+    if (task_begin(task, call) != STATUS_OK) {
+        loop_timer_destroy(task->timer);
+        free(task);
+        return;
+    }
     loop_timer_set(task->timer, deadline_ns);
     call->task = task;
     service->tasks++;
