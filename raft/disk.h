@@ -73,8 +73,8 @@ NODISCARD enum status disk_identity_load(struct disk *disk, struct disk_identity
                                          struct disk_detail *out_detail);
 
 /* Atomically and durably, before it returns: for birth, joining and a raised generation. STATUS_IO:
- * certainly not there. STATUS_UNKNOWN: there, but perhaps not after a power cut: whoever stored it must
- * stop, since only the next start can tell. */
+ * certainly not there. STATUS_UNKNOWN: there, but perhaps not after a power cut: whoever stored it
+ * must stop, since only the next start can tell. */
 NODISCARD enum status disk_identity_store(struct disk *disk, const struct disk_identity *identity,
                                           struct disk_detail *out_detail);
 

@@ -176,7 +176,7 @@ enum status replica_join_cluster(struct replica *replica, const struct cluster_i
 }
 
 /* Write down who this is. Where nobody can say whether the disk keeps it, this process must not go
- * on as if it were nobody: it could be asked for another cluster, and answer that none was begun. */
+ * on as if it were nobody: it could be asked again, and answer that no cluster was begun. */
 static enum status become(struct replica *replica, const struct disk_identity *identity,
                           const char *what)
 {

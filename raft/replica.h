@@ -165,10 +165,11 @@ void replica_destroy(struct replica *replica);
  * rule the answer is INVALID and nothing is written. `random` are 40 random bytes.
  *
  * OK: both are on disk with the identity, so that the cluster will be what was asked for whenever
- * this process ends, with a token floor of at least that; it is there once the view says `founding` no more. IO: nothing was founded.
- * UNKNOWN: the identity is there, and perhaps not after a power cut; the next start founds the
- * cluster if it finds it. That is a fail-stop, of which on_fatal tells within this call. So it is
- * when the identity is written and the start fails; the next start then founds the cluster. */
+ * this process ends, with a token floor of at least that; it is there once the view says `founding`
+ * no more. IO: nothing was founded. UNKNOWN: the identity is there, and perhaps not after a power
+ * cut; the next start founds the cluster if it finds it. That is a fail-stop, of which on_fatal
+ * tells within this call. So it is when the identity is written and the start fails; the next start
+ * then founds the cluster. */
 NODISCARD enum status replica_init_cluster(struct replica *replica, uint64_t token_floor,
                                            uint64_t voters_wanted, const uint8_t random[40]);
 
