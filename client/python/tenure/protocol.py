@@ -9,7 +9,7 @@ and number of objects, and only a whole message is handed to msgpack. Whatever i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Union
+from typing import Any, Callable, Iterable, TypeVar, Union
 
 import msgpack  # type: ignore[import]
 
@@ -21,6 +21,7 @@ from tenure.errors import (
     TenureError,
     UnknownError,
 )
+from tenure.origin import is_raised_in
 from tenure.results import (
     Count,
     Departure,
@@ -52,6 +53,20 @@ Result = Union[
 _KEYED = frozenset(("take", "claim", "renew", "heartbeat", "release"))
 _READS = frozenset(("hello", "owner", "list", "count", "status", "members", "metrics"))
 _FIELDS = frozenset(("hello", "status", "metrics", "cluster_init", "cluster_transfer"))
+
+
+# Where an error about what came is raised; from anywhere else it is a signal handler's.
+_DECODING = frozenset(
+    (
+        __name__,
+        "msgpack",
+        "msgpack._cmsgpack",
+        "msgpack._unpacker",
+        "msgpack.exceptions",
+        "msgpack.fallback",
+    )
+)
+_Word = TypeVar("_Word", bound="Kind | State | Reason")
 
 
 class BrokenReply(Exception):
@@ -140,12 +155,15 @@ class Request:
 
 _TIMED = frozenset(("take", "claim", "renew", "heartbeat", "renew_all"))
 _GUARDED = frozenset(("renew", "heartbeat", "release"))
+_CHECKING = frozenset((__name__, "enum"))
 
 
 def _check_state(value: object) -> State:
     try:
         return State(value)
-    except ValueError:
+    except ValueError as error:
+        if not is_raised_in(error, _CHECKING):
+            raise
         raise rules.invalid("state", rules.describe(value), rules.RULE_STATE) from None
 
 
@@ -413,6 +431,9 @@ def parse_reply(message: bytes) -> Reply:
     except BrokenReply:
         raise
     except Exception as cause:  # msgpack has several, and not all of them are ValueErrors
+        # It calls back into Python, and so signal handlers run inside it.
+        if not is_raised_in(cause, _DECODING):
+            raise
         raise BrokenReply(f"not MessagePack: {cause}") from None
     if not isinstance(parts, list) or len(parts) != 4 or not _is_number(parts[0], 1):
         raise BrokenReply("not an array of four")
@@ -492,12 +513,15 @@ def _outcomes(
     )
 
 
+_KINDS = {kind.value.encode(): kind for kind in Kind}
+_STATES = {state.value.encode(): state for state in State}
+_REASONS = {reason.value.encode(): reason for reason in Reason}
 _LEASED = frozenset((Kind.GRANTED, Kind.RENEWED, Kind.REESTABLISHED))
 
 
 def _outcome(key: str, value: object, shared: Position, deadline_ns: int) -> Outcome:
     names = _wire_map(value)
-    kind = _word(names, b"outcome", Kind)
+    kind = _word(names, b"outcome", _KINDS)
     position = shared
     if b"index" in names or b"place" in names or b"clock_ms" in names:
         position = Position(
@@ -524,7 +548,7 @@ def _holder(value: object) -> Holder:
     names = _wire_map(value)
     return Holder(
         _text(names, b"owner"),
-        _word(names, b"state", State),
+        _word(names, b"state", _STATES),
         _number(names, b"token"),
         _number(names, b"ms_left"),
     )
@@ -532,7 +556,7 @@ def _holder(value: object) -> Holder:
 
 def _renew_all(names: Wire, position: Position, deadline_ns: int) -> RenewAll:
     departures = tuple(
-        Departure(_text(row, b"key"), _number(row, b"token"), _word(row, b"reason", Reason))
+        Departure(_text(row, b"key"), _number(row, b"token"), _word(row, b"reason", _REASONS))
         for row in map(_wire_map, _array(names, b"departures"))
     )
     return RenewAll(
@@ -563,7 +587,7 @@ def _lease(value: object, position: Position) -> Lease:
         namespace=_text(names, b"ns"),
         key=_text(names, b"key"),
         owner=_text(names, b"owner"),
-        state=_word(names, b"state", State),
+        state=_word(names, b"state", _STATES),
         ttl_ms=_number(names, b"ttl_ms"),
         ms_left=_number(names, b"ms_left"),
         token=_number(names, b"token"),
@@ -630,19 +654,24 @@ def _text(names: Wire, name: bytes) -> str:
 
 
 def _decoded(value: object) -> str:
+    if not isinstance(value, bytes):
+        raise BrokenReply("a name that is no text")
     try:
-        return value.decode("utf-8")  # type: ignore[attr-defined,no-any-return]
-    except (UnicodeDecodeError, AttributeError):
+        return value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if not is_raised_in(error, _DECODING):
+            raise
         raise BrokenReply("a text that is no UTF-8") from None
 
 
-def _word(names: Wire, name: bytes, words: Callable[[str], Any]) -> Any:
+def _word(names: Wire, name: bytes, words: dict[bytes, _Word]) -> _Word:
     """A word of the enum; one that this version does not know cannot be acted upon."""
-    word = _text(names, name)
-    try:
-        return words(word)
-    except ValueError:
-        raise BrokenReply(f"{name.decode()} is {rules.escape(word.encode())}") from None
+    value = names.get(name)
+    word = words.get(value) if isinstance(value, bytes) else None
+    if word is None:
+        shown = rules.escape(_text(names, name).encode())
+        raise BrokenReply(f"{name.decode()} is {shown}")
+    return word
 
 
 def _values(value: object) -> dict[str, Value]:

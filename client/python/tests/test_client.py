@@ -28,6 +28,7 @@ from tenure import (
     connection,
     new_owner,
     now_ns,
+    protocol,
 )
 
 NS_PER_MS = 1_000_000
@@ -558,6 +559,19 @@ def test_an_error_of_a_handler_is_not_taken_for_the_kernels(
         client.take("a", ttl_ms=1000)
     assert caught.value is error
     assert fake.methods().count("take") <= 1
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), UnicodeDecodeError("x", b"", 0, 1, "mine")],
+                         ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("step", ["_map_of", "_number"])
+def test_an_error_of_a_handler_while_a_reply_is_read_releases_its_grant(
+    fake: FakeNode, handler: Any, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
+) -> None:
+    raising_after(monkeypatch, handler, protocol, step, error)
+    with Client(fake.path) as client, pytest.raises(type(error)) as caught:
+        client.take("a", ttl_ms=1000)
+    assert caught.value is error
+    assert fake.methods() == ["take", "release"]
 
 
 def test_an_error_of_a_handler_during_the_release_of_a_grant_is_raised(
