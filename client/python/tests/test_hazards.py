@@ -271,9 +271,10 @@ for thread in threads:
 
 @pytest.mark.parametrize("mode", ["children", "orphans"])
 def test_c7_after_a_fork_each_process_is_on_its_own(node: Node, space: str, mode: str) -> None:
+    paths = [os.path.join(ROOT, "client", "python"), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORK, node.socket_path, space, mode],
-        env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "client", "python")},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         capture_output=True, text=True, timeout=60,
     )
     parent, *children = [json.loads(line) for line in done.stdout.splitlines()]
