@@ -40,6 +40,12 @@ struct fsm *fsm_create(void)
     return fsm;
 }
 
+void fsm_set_hash_key(struct fsm *fsm, const struct hash_key *hash_key)
+{
+    CHECK(fsm->index == 0 && fsm->table.spaces.count == 0);
+    lease_table_set_hash_key(&fsm->table, hash_key);
+}
+
 void fsm_destroy(struct fsm *fsm)
 {
     if (fsm == NULL) {
@@ -180,15 +186,9 @@ void fsm_set_settings(struct fsm *fsm, const struct settings *settings)
     fsm_forget_advance(fsm);
 }
 
-/* The keys of leases are hashed under what was drawn at random with the identity: no client sees
- * it, and every member has it without asking for more chance. */
 void fsm_set_identity(struct fsm *fsm, const struct cluster_identity *identity)
 {
     fsm->identity = *identity;
-    struct hash_key hash_key = {
-        .words = {identity->generation_random,
-                  hash64(identity->generation, identity->id, CLUSTER_ID_LEN)}};
-    lease_table_set_hash_key(&fsm->table, &hash_key);
 }
 
 uint64_t fsm_draw_token(struct fsm *fsm)

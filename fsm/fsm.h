@@ -11,6 +11,7 @@
 #define FSM_FSM_H_
 
 #include "fsm/base/buf.h"
+#include "fsm/base/hash.h"
 #include "fsm/changes.h"
 #include "fsm/command.h"
 #include "fsm/result.h"
@@ -21,6 +22,11 @@ struct fsm;
 /* Before a birth entry is applied: everything is empty, clock 0, default settings. */
 struct fsm *fsm_create(void);
 void fsm_destroy(struct fsm *fsm);
+
+/* Under which key the keys of leases are hashed: a random one that nobody outside this process
+ * knows, or whoever chooses keys could make them fall together. Nothing that can be seen depends on
+ * it. Right after fsm_create(); without it the hash key is zero, for tests and simulations. */
+void fsm_set_hash_key(struct fsm *fsm, const struct hash_key *hash_key);
 
 /* Called once per command of the entry, in order, with the encoded struct result. The bytes are
  * valid during the call only. */

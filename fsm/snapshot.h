@@ -36,9 +36,11 @@ void snapshot_encode(const struct fsm *fsm, struct buf *out);
 /* An upper estimate of the snapshot's length, to map memory beforehand. */
 size_t snapshot_len_estimate(const struct fsm *fsm);
 
-/* STATUS_OK with a new fsm (destroy it), STATUS_INCOMPATIBLE (*out_version), STATUS_CORRUPT with a
+/* The new fsm has this hash key (fsm_set_hash_key): loading is as exposed to chosen keys as living.
+ * STATUS_OK with the fsm (destroy it), STATUS_INCOMPATIBLE (*out_version), STATUS_CORRUPT with a
  * static sentence in *out_why. */
-NODISCARD enum status snapshot_decode(struct slice bytes, struct fsm **out_fsm,
-                                      uint32_t *out_version, const char **out_why);
+NODISCARD enum status snapshot_decode(struct slice bytes, const struct hash_key *hash_key,
+                                      struct fsm **out_fsm, uint32_t *out_version,
+                                      const char **out_why);
 
 #endif

@@ -61,8 +61,8 @@ static int compare_silence(const void *a, const void *b);
 static struct space *space_at(struct loader *loader);
 static struct owner *owner_at(struct loader *loader);
 
-enum status snapshot_decode(struct slice bytes, struct fsm **out_fsm, uint32_t *out_version,
-                            const char **out_why)
+enum status snapshot_decode(struct slice bytes, const struct hash_key *hash_key,
+                            struct fsm **out_fsm, uint32_t *out_version, const char **out_why)
 {
     struct slice body;
     uint32_t version = SNAPSHOT_FORMAT_VERSION;
@@ -78,6 +78,7 @@ enum status snapshot_decode(struct slice bytes, struct fsm **out_fsm, uint32_t *
         .reader = mp_reader_of(body),
         .decoder = result_decoder_create(),
     };
+    fsm_set_hash_key(loader.fsm, hash_key);
     load_body(&loader);
     if (loader.why == NULL) {
         loader.why = invariants_check(loader.fsm);

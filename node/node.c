@@ -173,13 +173,16 @@ static enum node_exit open_directory(struct node *node)
 static enum node_exit open_replica(struct node *node)
 {
     uint64_t seed = 0;
-    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) {
+    struct hash_key hash_key = {0};
+    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed ||
+        getrandom(&hash_key, sizeof hash_key, 0) != (ssize_t)sizeof hash_key) {
         return refuse(node, "no_randomness", STATUS_IO, strerror(errno));
     }
     struct replica_config config = {
         .dir = node->config.data,
         .loop = loop_uv(node->loop),
         .seed = seed,
+        .hash_key = hash_key,
         .tick_ms = (unsigned)node->config.tick_ms,
         .election_ms = (unsigned)node->config.election_ms,
         .voters_wanted = (unsigned)node->config.voters,

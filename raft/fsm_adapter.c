@@ -22,7 +22,7 @@ static void fail(struct fsm_adapter *adapter, enum status status, const char *fo
 static struct fsm_adapter *adapter_of(struct raft_fsm *raft_fsm);
 
 void fsm_adapter_init(struct fsm_adapter *adapter, struct raft *raft,
-                      const struct fsm_adapter_hooks *hooks)
+                      const struct hash_key *hash_key, const struct fsm_adapter_hooks *hooks)
 {
     *adapter = (struct fsm_adapter){
         .raft_fsm =
@@ -36,8 +36,10 @@ void fsm_adapter_init(struct fsm_adapter *adapter, struct raft *raft,
         .raft = raft,
         .fsm = fsm_create(),
         .decoder = command_decoder_create(),
+        .hash_key = *hash_key,
         .hooks = *hooks,
     };
+    fsm_set_hash_key(adapter->fsm, hash_key);
     adapter->raft_fsm.data = adapter;
     buf_init(&adapter->snapshot, MESSAGE_SNAPSHOT_LEN_MAX);
 }
@@ -135,8 +137,8 @@ static int on_restore(struct raft_fsm *raft_fsm, struct raft_buffer *bytes)
     struct fsm *fsm = NULL;
     uint32_t version = 0;
     const char *why = "";
-    enum status status =
-        snapshot_decode(slice_from(bytes->base, bytes->len), &fsm, &version, &why);
+    enum status status = snapshot_decode(slice_from(bytes->base, bytes->len), &adapter->hash_key,
+                                         &fsm, &version, &why);
     if (status == STATUS_INCOMPATIBLE) {
         fail(adapter, status,
              "the snapshot has format version %" PRIu32 ", this node knows version %u", version,

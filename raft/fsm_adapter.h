@@ -35,6 +35,7 @@ struct fsm_adapter {
     struct raft *raft;        /* borrowed; its fields are read, none of its functions called */
     struct fsm *fsm;          /* owned; replaced by a restore */
     struct command_decoder *decoder;
+    struct hash_key hash_key;
     struct fsm_adapter_hooks hooks;
     struct buf snapshot; /* bytes that libraft borrows until they are on disk */
     struct raft_buffer snapshot_buffer;
@@ -45,9 +46,10 @@ struct fsm_adapter {
     uint64_t snapshots_taken;
 };
 
-/* `raft` is the instance that will get raft_fsm. */
+/* `raft` is the instance that will get raft_fsm; `hash_key` that of the fsm, also of one that is
+ * restored. */
 void fsm_adapter_init(struct fsm_adapter *adapter, struct raft *raft,
-                      const struct fsm_adapter_hooks *hooks);
+                      const struct hash_key *hash_key, const struct fsm_adapter_hooks *hooks);
 
 /* When libraft is closed, or was never started. */
 void fsm_adapter_deinit(struct fsm_adapter *adapter);

@@ -304,7 +304,7 @@ static enum status start(struct replica *replica, bool bootstrap, char *out_why)
 
     struct fsm_adapter_hooks hooks;
     replica_entries_hooks(replica, &hooks);
-    fsm_adapter_init(&replica->adapter, &replica->raft, &hooks);
+    fsm_adapter_init(&replica->adapter, &replica->raft, &replica->config.hash_key, &hooks);
     enum status status = start_raft(replica, bootstrap, out_why);
     if (status != STATUS_OK) {
         start_failed(replica, status, out_why);
@@ -445,11 +445,11 @@ static enum status verify_entry(void *ctx, struct slice bytes, struct disk_detai
 
 static enum status verify_snapshot(void *ctx, struct slice bytes, struct disk_detail *out_why)
 {
-    (void)ctx;
+    const struct replica *replica = ctx;
     struct fsm *fsm = NULL;
     uint32_t version = 0;
     const char *why = "";
-    enum status status = snapshot_decode(bytes, &fsm, &version, &why);
+    enum status status = snapshot_decode(bytes, &replica->config.hash_key, &fsm, &version, &why);
     if (status == STATUS_OK) {
         fsm_destroy(fsm);
     } else if (status == STATUS_INCOMPATIBLE) {

@@ -127,6 +127,7 @@ struct replica_config {
     struct cluster_identity backend_identity;
 
     uint64_t seed; /* of election timeouts */
+    struct hash_key hash_key; /* fsm_set_hash_key(): random; simulations can do with zero */
     unsigned tick_ms;     /* 50 */
     unsigned election_ms; /* 500 */
     /* 1, 3 or 5; 0: the default. What a cluster that is born here is designed for; afterwards the

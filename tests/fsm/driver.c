@@ -204,7 +204,8 @@ struct fsm *driver_round_trip(const struct driver *driver)
     struct fsm *fsm = NULL;
     uint32_t version = 0;
     const char *why = "";
-    enum status st = snapshot_decode(buf_slice(&bytes), &fsm, &version, &why);
+    static const struct hash_key hash_key = {{0}};
+    enum status st = snapshot_decode(buf_slice(&bytes), &hash_key, &fsm, &version, &why);
     if (st != STATUS_OK) {
         fail_msg("the snapshot was refused: %s", why);
     }

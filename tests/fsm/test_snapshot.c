@@ -18,6 +18,8 @@
 
 #define HEADER_LEN 24u
 
+static const struct hash_key no_hash_key = {{0}};
+
 /* Something of every section, a mark of each scope among it. */
 static struct driver *full(void)
 {
@@ -52,7 +54,7 @@ static enum status decode(struct slice bytes, const char **out_why)
 {
     struct fsm *fsm = NULL;
     uint32_t version = 0;
-    enum status st = snapshot_decode(bytes, &fsm, &version, out_why);
+    enum status st = snapshot_decode(bytes, &no_hash_key, &fsm, &version, out_why);
     if (st == STATUS_OK) {
         fsm_destroy(fsm);
     }
@@ -147,7 +149,7 @@ static void test_snapshot__another_version_is_named(void **state)
     struct fsm *fsm = NULL;
     uint32_t version = 0;
     const char *why = NULL;
-    assert_int_equal(snapshot_decode(buf_slice(&bytes), &fsm, &version, &why),
+    assert_int_equal(snapshot_decode(buf_slice(&bytes), &no_hash_key, &fsm, &version, &why),
                      STATUS_INCOMPATIBLE);
     assert_int_equal(version, 9);
     buf_deinit(&bytes);
@@ -186,7 +188,7 @@ static void test_snapshot__nothing_is_trusted_even_with_a_fitting_checksum(void 
             const char *why = NULL;
             struct fsm *fsm = NULL;
             uint32_t version = 0;
-            enum status st = snapshot_decode(buf_slice(&bytes), &fsm, &version, &why);
+            enum status st = snapshot_decode(buf_slice(&bytes), &no_hash_key, &fsm, &version, &why);
             tries++;
             refused += st == STATUS_CORRUPT;
             if (st == STATUS_OK) {
@@ -315,11 +317,51 @@ static void test_snapshot__has_its_bytes_and_its_digest(void **state)
     assert_true(fine);
 }
 
+static void expect_hash_key(const struct fsm *fsm, const struct hash_key *hash_key)
+{
+    assert_true(fsm->table.spaces.count > 1);
+    for (struct tree_node *node = tree_first(&fsm->table.spaces); node != NULL;
+         node = tree_next(node)) {
+        const struct space *space = CONTAINER_OF(node, struct space, node);
+        assert_memory_equal(&space->keys.hash_key, hash_key, sizeof *hash_key);
+    }
+}
+
+/* And not under one that follows from the identity, which peers know. */
+static void test_snapshot__is_loaded_under_the_hash_key_of_the_process(void **state)
+{
+    (void)state;
+    static const struct hash_key hash_keys[] = {{{0, 0}}, {{5, 6}}};
+    struct driver *driver = full();
+    expect_hash_key(driver->fsm, &no_hash_key);
+    struct buf bytes;
+    encode(driver, &bytes);
+    for (unsigned i = 0; i < 2; i++) {
+        struct fsm *fsm = NULL;
+        uint32_t version = 0;
+        const char *why = "";
+        assert_int_equal(
+            snapshot_decode(buf_slice(&bytes), &hash_keys[i], &fsm, &version, &why), STATUS_OK);
+        expect_hash_key(fsm, &hash_keys[i]);
+        struct buf again;
+        buf_init(&again, 64 * MIB);
+        snapshot_encode(fsm, &again);
+        assert_int_equal(again.len, bytes.len);
+        assert_memory_equal(again.base, bytes.base, bytes.len);
+        assert_int_equal(fsm_digest(fsm), fsm_digest(driver->fsm));
+        buf_deinit(&again);
+        fsm_destroy(fsm);
+    }
+    buf_deinit(&bytes);
+    driver_destroy(driver);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_snapshot__of_an_empty_machine_round_trips),
         cmocka_unit_test(test_snapshot__carries_everything),
+        cmocka_unit_test(test_snapshot__is_loaded_under_the_hash_key_of_the_process),
         cmocka_unit_test(test_snapshot__damage_to_any_byte_is_detected),
         cmocka_unit_test(test_snapshot__any_other_length_is_detected),
         cmocka_unit_test(test_snapshot__another_version_is_named),

@@ -35,7 +35,9 @@ static struct fsm *load(const struct buf *bytes)
     struct fsm *fsm = NULL;
     uint32_t version = 0;
     const char *why = NULL;
-    return snapshot_decode(buf_slice(bytes), &fsm, &version, &why) == STATUS_OK ? fsm : NULL;
+    static const struct hash_key hash_key = {{0}};
+    enum status st = snapshot_decode(buf_slice(bytes), &hash_key, &fsm, &version, &why);
+    return st == STATUS_OK ? fsm : NULL;
 }
 
 static void live_on(struct fsm *fsm)

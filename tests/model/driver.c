@@ -556,7 +556,8 @@ static void serve_snap(struct driver *driver)
     struct fsm *copy = NULL;
     uint32_t version = 0;
     const char *why = "";
-    enum status st = snapshot_decode(buf_slice(&bytes), &copy, &version, &why);
+    static const struct hash_key hash_key = {{0}};
+    enum status st = snapshot_decode(buf_slice(&bytes), &hash_key, &copy, &version, &why);
     if (st != STATUS_OK) {
         fatal("snapshot", why);
     }
