@@ -35,7 +35,7 @@ static void admit_reply(struct node *node, uint64_t peer_id, enum status status)
 static void on_admitted(void *ctx, enum status status);
 static enum status found(struct node *node, const struct proto_request *request,
                          const char **out_detail);
-static void answer_all(struct list *founders, enum status status);
+static void answer_all(struct node *node, enum status status);
 
 /* --- the peers file */
 
@@ -436,7 +436,10 @@ uint64_t node_token_floor(void)
     return (seconds * MS_PER_S + (uint64_t)t.tv_nsec / NS_PER_MS) * 1024;
 }
 
-/* Who asked for a cluster, and waits. */
+/* Who asked for a cluster, and waits: also when nobody hears the answer any more, so that a birth
+ * which hangs must not gather them without end. */
+#define FOUNDERS_MAX 64u
+
 struct founder {
     struct list link;
     service_later_cb cb;
@@ -450,6 +453,10 @@ static enum status on_cluster_init(void *ctx, const struct proto_request *reques
     struct node *node = ctx;
     if (node->phase == NODE_PHASE_CLOSING) {
         return STATUS_CLOSING; /* the founders have been told already */
+    }
+    if (node->founder_count >= FOUNDERS_MAX) {
+        *out_detail = "64 requests wait for the birth of the cluster already, which goes on";
+        return STATUS_OVERLOADED;
     }
     struct replica_view view;
     replica_view(node->replica, &view);
@@ -467,6 +474,7 @@ static enum status on_cluster_init(void *ctx, const struct proto_request *reques
     *founder = (struct founder){.cb = cb, .call = call};
     list_init(&founder->link);
     list_append(&node->founders, &founder->link);
+    node->founder_count++;
     return STATUS_OK;
 }
 
@@ -519,18 +527,19 @@ void node_answer_founders(struct node *node)
         node->founding = false;
         LOG_EVENT(node->log, LOG_LEVEL_INFO, "cluster_born", log_id("node_id", view.node_id));
     }
-    answer_all(&node->founders, STATUS_OK);
+    answer_all(node, STATUS_OK);
 }
 
 void node_end_founders(struct node *node)
 {
-    answer_all(&node->founders, STATUS_UNKNOWN);
+    answer_all(node, STATUS_UNKNOWN);
 }
 
-static void answer_all(struct list *founders, enum status status)
+static void answer_all(struct node *node, enum status status)
 {
+    node->founder_count = 0;
     struct list *link;
-    while ((link = list_pop(founders)) != NULL) {
+    while ((link = list_pop(&node->founders)) != NULL) {
         struct founder *founder = CONTAINER_OF(link, struct founder, link);
         founder->cb(founder->call, status);
         free(founder);

@@ -36,6 +36,7 @@ struct node {
     struct loop_timer *timer;  /* whatever dispatcher and replica want next */
     struct loop_timer *upkeep; /* joining, and the peers file */
     struct list founders; /* who asked for a cluster and waits for its birth */
+    uint32_t founder_count;
     struct peers peers;
     struct small_file *peers_file;
     enum node_phase phase;

@@ -14,6 +14,7 @@ OPTIONS = ["--reserve", "1MiB", "--log-level", "info"]
 VOTERS = 5  # the configuration says 3
 TOKEN_FLOOR = 1 << 60  # far above the wall clock's, which counts at a later start where it is more
 TOKEN_FLOOR_LOW = 123_456_789  # far below it
+FOUNDERS_MAX = 64  # that wait at once
 POINTS_MAX = 400  # more than a founding has
 
 
@@ -92,6 +93,13 @@ def hanging_disk():
             check(error.code == "UNKNOWN" and "founding" in str(error), f"{error.names}")
         else:
             check(False, f"answered although nothing is on disk: {reply}")
+        with node.api() as api:
+            for _ in range(FOUNDERS_MAX + 1):  # one is waited for already
+                api.send("cluster_init", voters=VOTERS, token_floor=TOKEN_FLOOR)
+            for _ in range(2):
+                _, reply = api.receive()
+                check(reply.error and reply.error.code == "UNAVAILABLE" and
+                      str(FOUNDERS_MAX) in str(reply.error), f"{reply.error}: {node.tail()}")
         check(lines_of(node, "cluster_born") == 0, f"not born yet: {node.tail()}")
         code = node.process.wait(20.0)  # the watchdog of the disk
         node.process = None
