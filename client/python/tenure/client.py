@@ -289,9 +289,10 @@ class Client:
         deadline_ms: int | None = None,
     ) -> Leases:
         """Likewise for 1..10000 keys, in their order."""
+        began_ns = now_ns()
         items = _items_of(keys)
         request = Request("owner", self._space(namespace), None, items, stale=stale)
-        return self._run(request, deadline_ms, _leases)
+        return self._run(request, deadline_ms, _leases, began_ns)
 
     def list(
         self,
@@ -440,20 +441,29 @@ class Client:
         return self._run(request, deadline_ms, _outcome)
 
     def _many(self, request: Request, keys: Keys, deadline_ms: int | None) -> Outcomes:
+        began_ns = now_ns()
         request.items = _items_of(keys)
-        return self._run(request, deadline_ms, _outcomes)
+        return self._run(request, deadline_ms, _outcomes, began_ns)
 
     def _fields(self, request: Request, deadline_ms: int | None) -> Fields:
         return self._run(request, deadline_ms, _fields_of)
 
     def _run(
-        self, request: Request, deadline_ms: int | None, finish: Callable[[Result], _Answer]
+        self,
+        request: Request,
+        deadline_ms: int | None,
+        finish: Callable[[Result], _Answer],
+        began_ns: int | None = None,
     ) -> _Answer:
+        """``began_ns``: when the caller called, if something was done since; the deadline counts
+        from there."""
+        if began_ns is None:
+            began_ns = now_ns()
         length_ms = self._deadline_ms
         if deadline_ms is not None:
             length_ms = rules.check_deadline_ms(deadline_ms)
         request.check()
-        return Call(self._pool, request, now_ns() + length_ms * NS_PER_MS, finish).run()
+        return Call(self._pool, request, began_ns + length_ms * NS_PER_MS, finish).run()
 
 
 # --- what is made of a result; the decoder answers each method with its own kind ---

@@ -7,7 +7,10 @@ numbers. The words stand in fsm/types.h and client/protocol_request.c, too; a te
 
 from __future__ import annotations
 
+import re
+
 from tenure.errors import InvalidError
+from tenure.origin import is_raised_in
 
 U32_MAX = 2**32 - 1
 U64_MAX = 2**64 - 1
@@ -48,6 +51,7 @@ RULE_SOCKET = "must be a path of 1..107 bytes"
 RULE_IDLE_MAX = "must be a whole number in 0..1024"
 
 _VALUE_LEN_MAX = 92  # bytes of a value in an error, before the ellipsis
+_NOT_PLAIN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # C0, DEL, C1, surrogates
 _NAMESPACE_CHARS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._:-")
 _NUMBER_BITS_MAX = 512  # of a number that is written out: the value is cut long before
 
@@ -122,18 +126,9 @@ def check_text(field: str, value: object, len_max: int, rule: str) -> str:
     if value.isascii():
         if value.isprintable() and 1 <= len(value) <= len_max:
             return str(value)
-    elif _is_plain(value) and len(value.encode("utf-8")) <= len_max:
+    elif _NOT_PLAIN.search(value) is None and len(value.encode("utf-8")) <= len_max:
         return str(value)
     raise invalid(field, escape(_utf8(value)), rule)
-
-
-def _is_plain(text: str) -> bool:
-    """Neither C0, DEL, C1 nor a surrogate."""
-    for char in text:
-        code = ord(char)
-        if code < 0x20 or 0x7F <= code <= 0x9F or 0xD800 <= code <= 0xDFFF:
-            return False
-    return True
 
 
 def check_namespace(value: object) -> str:
@@ -164,7 +159,9 @@ def check_prefix(field: str, value: object) -> str:
         raise invalid(field, describe(value), RULE_PREFIX)
     try:
         data.decode("utf-8")
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as error:
+        if not is_raised_in(error, frozenset((__name__,))):
+            raise
         raise invalid(field, describe(value), RULE_PREFIX) from None
     return str(value)
 

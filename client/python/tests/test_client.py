@@ -451,6 +451,22 @@ def test_a_large_answer_comes_in_pieces(fake: FakeNode) -> None:
         assert len(client.list().leases) == 1000
 
 
+def test_the_deadline_counts_from_before_the_keys_are_looked_at(fake: FakeNode) -> None:
+    def slow_keys() -> Iterator[str]:
+        until_ns = now_ns() + 20 * NS_PER_MS
+        while now_ns() < until_ns:
+            pass
+        yield "a"
+
+    with Client(fake.path, deadline_ms=10) as client:
+        for ask in (lambda: client.claim_many(slow_keys(), ttl_ms=10),
+                    lambda: client.owners(slow_keys())):
+            with pytest.raises(UnavailableError) as caught:
+                ask()
+            assert caught.value.status == "DEADLINE"
+    assert fake.requests == []
+
+
 # --- signals ---
 
 
