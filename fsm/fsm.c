@@ -175,8 +175,8 @@ void fsm_stats(const struct fsm *fsm, struct fsm_stats *out_stats)
         .origins = fsm->origins.origins.count,
         .outcomes = fsm->origins.outcome_count,
         .namespaces = fsm->table.spaces.count,
-        .memory_len = sizeof *fsm + fsm->table.memory_len + fsm->owners.memory_len +
-                      fsm->origins.memory_len,
+        .memory_len = sizeof *fsm + fsm->table.memory_len + fsm->table.index_len +
+                      fsm->owners.memory_len + fsm->origins.memory_len,
     };
 }
 

@@ -93,6 +93,17 @@ struct key_index_node *key_index_next(const struct key_index_node *node)
     return next;
 }
 
+size_t key_index_memory(const struct key_index *index)
+{
+    size_t count = index->bucket_count;
+    size_t buckets = (count + SEGMENT_BUCKETS - 1) / SEGMENT_BUCKETS * SEGMENT_BUCKETS;
+    if (count < SEGMENT_BUCKETS && count > 0) {
+        buckets = mask_of(count) + 1;
+    }
+    return index->segment_cap * sizeof *index->segments +
+           buckets * sizeof(struct key_index_bucket);
+}
+
 bool key_index_sound(const struct key_index *index)
 {
     size_t count = 0;

@@ -56,6 +56,9 @@ void key_index_remove(struct key_index *index, struct key_index_node *node);
 struct key_index_node *key_index_first(const struct key_index *index, uint64_t hash);
 struct key_index_node *key_index_next(const struct key_index_node *node);
 
+/* Bytes that are allocated. */
+size_t key_index_memory(const struct key_index *index);
+
 /* True when every element stands where it is searched for and the count is right. For tests and
  * invariants. */
 bool key_index_sound(const struct key_index *index);

@@ -160,7 +160,9 @@ struct lease *lease_add(struct lease_table *table, struct space *space, struct s
     list_init(&lease->token_link);
     list_init(&lease->owner_link);
     tree_insert(&space->leases, &lease->node, lease_key(lease));
+    table->index_len -= key_index_memory(&space->keys);
     key_index_insert(&space->keys, &lease->key_node, key_index_hash(&space->keys, key));
+    table->index_len += key_index_memory(&space->keys);
     expiry_insert(&space->due, &lease->due_node, grant->expiry_ms);
     table->memory_len += sizeof *lease + key.len;
     write_grant(table, lease, grant);
@@ -213,7 +215,9 @@ void lease_remove(struct lease_table *table, struct lease *lease)
     table->lease_digest -= lease->digest;
     count_lease(table, lease, (uint64_t)-1);
     tree_remove(&space->leases, &lease->node);
+    table->index_len -= key_index_memory(&space->keys);
     key_index_remove(&space->keys, &lease->key_node);
+    table->index_len += key_index_memory(&space->keys);
     expiry_remove(&space->due, &lease->due_node);
     list_remove(&lease->token_link);
     space_due_changed(table, space);
@@ -393,6 +397,7 @@ static void space_free(struct lease_table *table, struct space *space)
     tree_remove(&table->spaces, &space->node);
     table->space_digest -= space->digest;
     table->memory_len -= sizeof *space + space->name_len;
+    table->index_len -= key_index_memory(&space->keys);
     key_index_deinit(&space->keys);
     expiry_deinit(&space->due);
     free(space);

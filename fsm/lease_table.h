@@ -105,6 +105,7 @@ struct lease_table {
     uint64_t tombstone_digest;
     struct forgotten forgotten; /* tombstones and purges that were removed as forgotten */
     uint64_t memory_len;        /* of all records, estimated */
+    uint64_t index_len;         /* bytes of all namespaces' indexes of keys */
     struct hash_key hash_key;   /* for the next namespace */
 };
 

@@ -105,6 +105,34 @@ static void test_key_index__an_insertion_adds_one_bucket_at_most(void **state)
     free(elements);
 }
 
+static void test_key_index__counts_the_memory_that_it_has(void **state)
+{
+    (void)state;
+    struct element *elements = make_elements();
+    struct key_index index;
+    key_index_init(&index, &hash_key);
+    assert_int_equal(key_index_memory(&index), 0);
+    const struct {
+        unsigned elements;
+        unsigned segments; /* that there is room for */
+        unsigned buckets;
+    } steps[] = {{1, 4, 8}, {8, 4, 8}, {9, 4, 16}, {17, 4, 32}, {4096, 4, 4096}, {4097, 4, 8192}};
+    unsigned at = 0;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        while (at < steps[i].elements) {
+            put(&index, &elements[at++]);
+        }
+        assert_int_equal(key_index_memory(&index), (steps[i].segments + steps[i].buckets) * 8);
+    }
+    while (at > 0) {
+        drop(&index, &elements[--at]);
+    }
+    assert_int_equal(key_index_memory(&index), (4 + 8) * 8);
+    key_index_deinit(&index);
+    assert_int_equal(key_index_memory(&index), 0);
+    free(elements);
+}
+
 static void test_key_index__a_removal_takes_two_buckets_away_at_most(void **state)
 {
     (void)state;
@@ -259,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_key_index__nothing_is_in_an_empty_one),
         cmocka_unit_test(test_key_index__an_insertion_adds_one_bucket_at_most),
+        cmocka_unit_test(test_key_index__counts_the_memory_that_it_has),
         cmocka_unit_test(test_key_index__a_removal_takes_two_buckets_away_at_most),
         cmocka_unit_test(test_key_index__what_comes_and_goes_moves_nothing),
         cmocka_unit_test(test_key_index__random_changes_match_a_plain_array),

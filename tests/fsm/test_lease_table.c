@@ -42,7 +42,8 @@ static int teardown(void **state)
     }
     lease_table_deinit(&tables->table);
     assert_true(tables->table.lease_digest == 0 && tables->table.tombstone_digest == 0 &&
-                tables->table.space_digest == 0 && tables->table.memory_len == 0);
+                tables->table.space_digest == 0 && tables->table.memory_len == 0 &&
+                tables->table.index_len == 0);
     free(tables);
     return 0;
 }
@@ -140,6 +141,7 @@ static void test_lease_table__leases_are_found_whatever_the_hash_key(void **stat
         }
         digests[i] = tables->table.lease_digest;
         struct space *space = space_find(&tables->table, slice_text("ns"));
+        assert_int_equal(tables->table.index_len, key_index_memory(&space->keys));
         assert_null(lease_find(space, slice_text("k")));
         for (unsigned k = 100; k-- > 0;) {
             struct lease *lease = lease_table_first_due(&tables->table);
