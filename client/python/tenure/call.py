@@ -15,13 +15,14 @@ from typing import Callable, Generic, TypeVar
 from tenure.connection import Connection, wait_until
 from tenure.errors import TenureError
 from tenure.pool import Pool
-from tenure.process import now_ns
+from tenure.process import now_ns, process_stamp
 from tenure.protocol import (
     BrokenReply,
     Reader,
     Reply,
     Request,
     Result,
+    decodable_outcomes,
     decode_result,
     encode_request,
     parse_reply,
@@ -31,6 +32,7 @@ from tenure.rules import U32_MAX
 from tenure.session import NS_PER_MS, Action, Event, Session
 
 ANSWER_GRACE_NS = 50 * NS_PER_MS  # a node that gives up at the deadline says so just after it
+_OVERRUN_NS_MAX = 100 * NS_PER_MS  # by which a call may end after its deadline
 _RELEASE_NS_MIN = 40 * NS_PER_MS
 _RELEASE_NS_MAX = 1000 * NS_PER_MS
 
@@ -62,6 +64,7 @@ class Call(Generic[_Answer]):
         self._connection: Connection | None = None
         self._is_asked = False  # the connection has some of the request and no answer was read
         self._sent_ns = 0
+        self._stamp = process_stamp()  # whose the connection is
         self._result: Result | None = None
         self._finish = finish
 
@@ -112,6 +115,7 @@ class Call(Generic[_Answer]):
 
     def _connect(self) -> tuple[Event, TenureError | None]:
         self._disconnect()
+        self._stamp = process_stamp()
         if not self._session.fresh:
             self._connection = self._pool.take()
             if self._connection is not None:
@@ -141,7 +145,7 @@ class Call(Generic[_Answer]):
                     self._disconnect()
                     return Event.TIMED_OUT, None
             if reply.error is None:
-                self._result = decode_result(self._request, reply.result, self._sent_ns)
+                self._decode(reply)
         except BrokenReply:
             self._disconnect()
             return Event.LOST, None
@@ -150,6 +154,14 @@ class Call(Generic[_Answer]):
             self._disconnect()
             return Event.REFUSED, reply.error
         return Event.ANSWERED, reply.error
+
+    def _decode(self, reply: Reply) -> None:
+        try:
+            self._result = decode_result(self._request, reply.result, self._sent_ns)
+        except BrokenReply:
+            # The call ends in an error, and what was granted is released with it.
+            self._result = decodable_outcomes(self._request, reply.result, self._sent_ns)
+            raise
 
     def _find(self, reader: Reader) -> Reply | None:
         """Our reply or one that speaks of the connection, if it is there; others are dropped."""
@@ -183,13 +195,15 @@ class Call(Generic[_Answer]):
 
     def _abandon(self) -> None:
         connection, self._connection = self._connection, None
+        is_ours = self._stamp == process_stamp()
         if connection is not None:
             try:
-                if self._is_asked:
+                if self._is_asked and is_ours:
                     self._look_for_result(connection)
             finally:
                 connection.close()
-        dropped = _new_grants(self._result)
+        # A child that was forked on top of the call leaves the answer to the parent.
+        dropped = _new_grants(self._result) if is_ours else ()
         if dropped:
             self._release(dropped)
 
@@ -200,16 +214,17 @@ class Call(Generic[_Answer]):
         with contextlib.suppress(BrokenReply):
             reply = self._find(connection.reader)
             if reply is not None and reply.error is None:
-                self._result = decode_result(self._request, reply.result, self._sent_ns)
+                self._decode(reply)
 
     def _release(self, items: tuple[Item, ...]) -> None:
         """Best effort: where it fails the leases end with their TTL."""
         request = Request(
             "release", namespace=self._request.namespace, owner=self._request.owner, items=items
         )
-        left_ns = self._deadline_ns - now_ns()
-        length_ns = min(max(left_ns, _RELEASE_NS_MIN), _RELEASE_NS_MAX)
-        Call(self._pool, request, now_ns() + length_ns, _ignore).attempt()
+        began_ns = now_ns()
+        length_ns = min(max(self._deadline_ns - began_ns, _RELEASE_NS_MIN), _RELEASE_NS_MAX)
+        end_ns = min(began_ns + length_ns, self._deadline_ns + _OVERRUN_NS_MAX - ANSWER_GRACE_NS)
+        Call(self._pool, request, end_ns, _ignore).attempt()
 
 
 def _ignore(result: Result) -> None:

@@ -20,8 +20,11 @@ from typing import Iterator
 from tenure.errors import DeniedError, TenureError, UnavailableError
 from tenure.origin import is_raised_in
 from tenure.process import now_ns, process_stamp
-from tenure.protocol import Reader
+from tenure.protocol import MESSAGE_LEN_MAX, Reader
 from tenure.session import not_connected, not_submitted
+
+SLICE_S = 1.0
+"""The longest single wait: the kernel does not count suspend in a wait, and deadlines do."""
 
 _RECEIVE_LEN = 64 * 1024
 _OURS = frozenset((__name__, Reader.__module__, socket.__name__))
@@ -64,6 +67,8 @@ class Connection:
         self.reader.clear()
         left = memoryview(data)
         while left:
+            if not self.is_ours:
+                return not_connected()
             if not self._wait_until(deadline_ns):
                 return not_submitted()
             try:
@@ -79,14 +84,32 @@ class Connection:
         False: nothing came until then and nothing can come any more, as ``last_look`` says.
         """
         while self._wait_until(deadline_ns):
+            if not self.is_ours:
+                self.reader.feed(b"")
+                return True
             try:
                 self.reader.fill(self._socket.recv, _RECEIVE_LEN)
+                self._drain()
                 return True
             except OSError as error:
                 if not _is_only_late(error):
                     self.reader.feed(b"")
                     return True
         return self.last_look()
+
+    def _drain(self) -> None:
+        """Adds what else is there, a whole message at most: the node can write on while this side
+        reads what came."""
+        if self.reader.last_len < _RECEIVE_LEN:
+            return
+        try:
+            self._socket.setblocking(False)
+            for _ in range(MESSAGE_LEN_MAX // _RECEIVE_LEN):
+                self.reader.fill(self._socket.recv, _RECEIVE_LEN)
+                if self.reader.last_len < _RECEIVE_LEN:
+                    return
+        except BlockingIOError as error:
+            _raise_if_foreign(error)
 
     def last_look(self) -> bool:
         """Shuts the receiving side and gives the reader what is there already; False: nothing.
@@ -96,6 +119,8 @@ class Connection:
         """
         self._is_spent = True
         is_anything = False
+        if not self.is_ours:
+            return False  # the answer is of the process that this one was forked from
         with _ignoring_kernel_errors():
             self._socket.shutdown(socket.SHUT_RD)
         with _ignoring_kernel_errors():
@@ -119,7 +144,7 @@ class Connection:
         left_ns = deadline_ns - now_ns()
         if left_ns <= 0:
             return False
-        self._socket.settimeout(left_ns / 1e9)
+        self._socket.settimeout(min(left_ns / 1e9, SLICE_S))
         return True
 
 
@@ -146,7 +171,7 @@ def open_connection(path: bytes) -> Connection | TenureError:
 def wait_until(until_ns: int) -> None:
     """Does nothing until that instant."""
     while (left_ns := until_ns - now_ns()) > 0:
-        time.sleep(left_ns / 1e9)
+        time.sleep(min(left_ns / 1e9, SLICE_S))
 
 
 def _error_of(error: OSError, path: bytes) -> TenureError:

@@ -8,6 +8,7 @@ and number of objects, and only a whole message is handed to msgpack. Whatever i
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, TypeVar, Union
 
@@ -41,6 +42,7 @@ from tenure.results import (
 
 PROTOCOL_VERSION = 1
 MESSAGE_LEN_MAX = 8 * 1024 * 1024
+KEPT_LEN_MAX = 2 * MESSAGE_LEN_MAX  # bytes that may come while one call waits
 DEPTH_MAX = 8  # containers inside each other
 REPLY_ITEMS_MAX = rules.KEYS_MAX * 32 + 65536  # objects in one reply
 
@@ -292,6 +294,7 @@ class Reader:
         """Begins again with the first message since the last ``clear``."""
         self._buffer = bytearray()
         self._joined = 0  # pieces that are in the buffer
+        self._joined_len = 0  # bytes of them
         self._begin()
 
     def _begin(self) -> None:
@@ -309,6 +312,11 @@ class Reader:
     def is_ended(self) -> bool:
         """The last piece was empty: there is no more."""
         return bool(self._pieces) and not self._pieces[-1]
+
+    @property
+    def last_len(self) -> int:
+        """Bytes of the last piece."""
+        return len(self._pieces[-1]) if self._pieces else 0
 
     def feed(self, data: bytes) -> None:
         """Adds what came."""
@@ -330,6 +338,9 @@ class Reader:
         for piece in self._pieces[self._joined :]:
             self._buffer += piece
             self._joined += 1
+            self._joined_len += len(piece)
+        if self._joined_len > KEPT_LEN_MAX:
+            raise BrokenReply("more than what was asked for")
         if self._buffer and self._buffer[0] not in (0x94, 0xDC, 0xDD):
             raise BrokenReply("not an array of four")
         if not self._scan():
@@ -526,6 +537,19 @@ _STATES = {state.value.encode(): state for state in State}
 _REASONS = {reason.value.encode(): reason for reason in Reason}
 _PLACED = frozenset((b"index", b"place", b"clock_ms"))
 _LEASED = frozenset((Kind.GRANTED, Kind.RENEWED, Kind.REESTABLISHED))
+
+
+def decodable_outcomes(request: Request, result: object, sent_ns: int) -> tuple[Outcome, ...]:
+    """Those of a result that ``decode_result`` refused which can be read; they have no position."""
+    values = result.get(b"outcomes") if isinstance(result, dict) else None
+    if request.method not in _KEYED or not isinstance(values, list):
+        return ()
+    deadline_ns = _local_deadline_ns(request, sent_ns)
+    outcomes = []
+    for item, value in zip(request.items, values):
+        with contextlib.suppress(BrokenReply):
+            outcomes.append(_outcome(item.key, value, Position(0, 0, 0), deadline_ns))
+    return tuple(outcomes)
 
 
 def _outcome(key: str, value: object, shared: Position, deadline_ns: int) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -451,6 +452,65 @@ def test_a_large_answer_comes_in_pieces(fake: FakeNode) -> None:
         assert len(client.list().leases) == 1000
 
 
+def test_what_a_broken_answer_has_granted_is_released(fake: FakeNode) -> None:
+    def serve(peer: Peer, number: int, method: str, names: dict[str, Any]) -> None:
+        if method == "claim":
+            before = {**GRANTED, "held_before": True}
+            peer.answer(number, outcomes=[GRANTED, {"outcome": "GRANTED"}, before])
+        else:
+            peer.answer(number, outcomes=[{"outcome": "RELEASED"}])
+
+    fake.on_request = serve
+    with Client(fake.path) as client, pytest.raises(UnknownError):
+        client.claim_many(["a", "b", "c"], ttl_ms=1000)
+    assert fake.methods() == ["claim", "release"]
+    names = fake.requests[1][2]
+    assert (names["key"], names["if_token"]) == ("a", 7)
+
+
+def test_a_node_that_talks_of_other_calls_without_end_is_left(fake: FakeNode) -> None:
+    other = packed(1, 2**32 - 1, None, {"filler": bytes(7 * 1024 * 1024)})
+
+    def serve(peer: Peer, *_: object) -> bool:
+        for _ in range(3):
+            peer.socket.sendall(other)
+        return bool(peer.socket.recv(1))
+
+    fake.on_request = serve
+    with Client(fake.path) as client, pytest.raises(UnknownError) as caught:
+        client.take("a", ttl_ms=1000, deadline_ms=60_000)
+    assert caught.value.status == "LINK_LOST"
+
+
+def test_all_that_is_there_is_received_before_it_is_read() -> None:
+    ours, theirs = socket.socketpair()
+    message = packed(1, 1, None, {"filler": bytes(150_000)})
+    with contextlib.closing(connection.Connection(ours)) as receiving, theirs:
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        theirs.sendall(message)
+        assert receiving.receive(now_ns() + 10_000 * NS_PER_MS)
+        assert receiving.reader.next() == message
+
+
+def test_a_long_wait_is_made_of_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suspend is not counted by a wait of the kernel, but by the deadline."""
+    asked: list[float] = []
+
+    class Watched(socket.socket):
+        def settimeout(self, value: float | None) -> None:
+            asked.append(value or 0)
+            super().settimeout(value)
+
+    monkeypatch.setattr(connection, "SLICE_S", 0.01)
+    ours, theirs = socket.socketpair()
+    watched = Watched(fileno=ours.detach())
+    with contextlib.closing(connection.Connection(watched)) as receiving, theirs:
+        until_ns = now_ns() + 100 * NS_PER_MS
+        assert not receiving.receive(until_ns)
+        assert now_ns() >= until_ns
+    assert max(asked) <= 0.01 and len(asked) >= 5
+
+
 def test_the_deadline_counts_from_before_the_keys_are_looked_at(fake: FakeNode) -> None:
     def slow_keys() -> Iterator[str]:
         until_ns = now_ns() + 20 * NS_PER_MS
@@ -680,6 +740,62 @@ def test_an_interrupted_call_is_settled_by_a_real_node(client: Client, alarm: An
         else:
             assert lease is not None and lease.token == outcome.token
     assert 10 <= interrupted
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_child_forked_on_top_of_a_call_leaves_the_answer_to_the_parent(
+    fake: FakeNode, handler: Any, goes_on: bool
+) -> None:
+    parent = os.getpid()
+    reaped = threading.Event()
+
+    def on_signal(*_: object) -> None:
+        child = os.fork()
+        if child != 0:
+            assert os.waitpid(child, 0)[1] == 0
+            reaped.set()
+        elif not goes_on:
+            raise Signalled
+
+    def serve(peer: Peer, number: int, *_: object) -> None:
+        os.kill(parent, signal.SIGUSR1)
+        reaped.wait(10)
+        peer.grant(number)
+
+    fake.on_request = serve
+    handler(on_signal)
+    expected = UnknownError if goes_on else Signalled
+    is_child_right = False
+    with Client(fake.path) as client:
+        try:
+            outcome = client.take("a", ttl_ms=1000, deadline_ms=20_000)
+        except BaseException as error:
+            is_child_right = type(error) is expected
+            if os.getpid() == parent:
+                raise
+        finally:
+            if os.getpid() != parent:
+                os._exit(0 if is_child_right else 1)
+    assert outcome.token == 7 and fake.methods() == ["take"] and fake.connections == 1
+
+
+def test_the_release_of_a_grant_that_nobody_will_see_ends_with_the_call(
+    fake: FakeNode, handler: Any
+) -> None:
+    interrupting(fake, handler, Signalled(), grants=True)
+    serve = fake.on_request
+
+    def serve_late(peer: Peer, number: int, method: str, names: dict[str, Any]) -> object:
+        while now_ns() < names["deadline_ns"] + 30 * NS_PER_MS and method == "take":
+            pass
+        return serve(peer, number, method, names)
+
+    fake.on_request = serve_late
+    with Client(fake.path) as client, pytest.raises(Signalled):
+        client.take("a", ttl_ms=1000, deadline_ms=50)
+    assert fake.methods() == ["take", "release"]
+    ends_ns = [names["deadline_ns"] for _, _, names in fake.requests]
+    assert ends_ns[1] <= ends_ns[0] + (SLACK_MS - 50) * NS_PER_MS
 
 
 # --- threads ---
