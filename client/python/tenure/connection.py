@@ -4,8 +4,8 @@ Deadlines are instants of CLOCK_BOOTTIME in nanoseconds. A connection belongs to
 and to the process that opened it.
 
 How an operation ended is returned and not raised: a signal handler may raise anything on top of a
-running call, also a TimeoutError, an error with a number of the kernel or what a call of its own has
-raised, and that must not be taken for what happened here: see ``tenure.origin``.
+running call, also a TimeoutError, an error with a number of the kernel or what a call of its own
+has raised, and that must not be taken for what happened here: see ``tenure.origin``.
 """
 
 from __future__ import annotations

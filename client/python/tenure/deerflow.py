@@ -31,12 +31,13 @@ import importlib.machinery
 import importlib.util
 import logging
 import os
+import re
 import sys
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from tenure.errors import InvalidError
 
@@ -86,10 +87,31 @@ class StoreUrl:
     deadline_ms: int | None = None
 
 
-def _bad_url(value: str, rule: str) -> InvalidError:
+_DIGITS_MAX = 10  # of a number of milliseconds: more than any store takes
+_SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)://")
+_SECRETS = re.compile(r"(?<=:)(?P<slashes>/*).*@|(?P<name>pass\w*=)[^&#]*", re.IGNORECASE)
+
+
+def _bad_url(url: str, rule: str) -> InvalidError:
+    """Shows the URL without what may be a password: all before an @, an option of that name."""
+    value = _SECRETS.sub(lambda found: f"{found['slashes'] or found['name'] or ''}...", url)
     return InvalidError(
         f"redis_url: {value}: {rule}", status="INVALID", field="redis_url", value=value, rule=rule
     )
+
+
+def _split(url: str) -> SplitResult | None:
+    """None: what looks like a host is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return None
+
+
+def _scheme_of(url: str) -> str:
+    """What may be said of a URL: never its host, which stands beside a password."""
+    found = _SCHEME.match(url)
+    return f"{found[1].lower() if found else 'no scheme'}://..."
 
 
 def parse_url(url: str) -> StoreUrl | None:
@@ -100,7 +122,12 @@ def parse_url(url: str) -> StoreUrl | None:
     Raises:
         InvalidError: ours by its scheme, but not of that form.
     """
-    parts = urlsplit(url)
+    parts = _split(url)
+    if parts is None:
+        # Raised here and not where the cause is caught, for the cause tells what is in the URL.
+        if _scheme_of(url) != f"{SCHEME}://...":
+            return None
+        raise _bad_url(url, "has brackets or characters that no URL has")
     if parts.scheme != SCHEME:
         return None
     path = unquote(parts.path)
@@ -112,8 +139,12 @@ def parse_url(url: str) -> StoreUrl | None:
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name != "deadline_ms":
             raise _bad_url(url, f"has an unknown option `{name}`; there is deadline_ms only")
-        if not (value.isascii() and value.isdigit()):
-            raise _bad_url(url, "deadline_ms must be a whole number of milliseconds")
+        if deadline_ms is not None:
+            raise _bad_url(url, "has deadline_ms more than once")
+        if not (value.isascii() and value.isdigit()) or len(value) > _DIGITS_MAX:
+            raise _bad_url(
+                url, f"deadline_ms must be a whole number of milliseconds, 1..{_DIGITS_MAX} digits"
+            )
         deadline_ms = int(value)
     return StoreUrl(path, deadline_ms)
 
@@ -136,11 +167,6 @@ def _original_store() -> Any:
         spec.loader.exec_module(module)
         sys.modules[_ORIGINAL_MODULE] = module
     return module.RedisOwnershipStore
-
-
-def _scheme_of(url: str) -> str:
-    """What may be said of a URL: never its host, which stands beside a password."""
-    return f"{urlsplit(url).scheme or 'no scheme'}://..."
 
 
 class _Shim(types.ModuleType):

@@ -89,6 +89,40 @@ def test_bad_url_of_ours_names_field_value_and_rule(url: str) -> None:
     assert caught.value.rule
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "tenure+unix://me:secret@host/run/x.sock",
+        "tenure+unix://me:sec/ret@host/run/x.sock",
+        "tenure+unix://me:sec?ret@host/run/x.sock",
+        "tenure+unix://me:secret@[host/run/x.sock",
+        "tenure+unix://me:secret@h\u2100st/run/x.sock",
+        "tenure+unix:me:secret@host/run/x.sock",
+        f"{URL}?password=secret",
+        f"{URL}?Password=secret#part",
+        "redis://me:secret@[host/0",
+        "redis://me:secret@h\u2100st/0",
+        "me:secret@[host",
+    ],
+)
+def test_bad_url_is_refused_without_telling_the_password(url: str) -> None:
+    plugin.install()
+    with pytest.raises(InvalidError) as caught:
+        build(url)
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "secret" not in str(error) and "ret@" not in str(error)
+        error = error.__context__
+    assert "secret" not in str(caught.value.value)
+
+
+@pytest.mark.parametrize("query", [f"deadline_ms={'9' * 5000}", "deadline_ms=300&deadline_ms=400"])
+def test_deadline_of_the_url_is_one_number_of_few_digits(query: str) -> None:
+    with pytest.raises(InvalidError) as caught:
+        plugin.parse_url(f"{URL}?{query}")
+    assert caught.value.field == "redis_url" and "deadline_ms" in str(caught.value.rule)
+
+
 # --- install() ------------------------------------------------------------------------------------
 
 
