@@ -22,13 +22,17 @@ from tenure import (
     InvalidError,
     Item,
     Kind,
+    Outcome,
+    Position,
     Reason,
     State,
     UnavailableError,
     UnknownError,
+    call,
     connection,
     new_owner,
     now_ns,
+    pool,
     protocol,
 )
 
@@ -780,22 +784,22 @@ def test_a_child_forked_on_top_of_a_call_leaves_the_answer_to_the_parent(
 
 
 def test_the_release_of_a_grant_that_nobody_will_see_ends_with_the_call(
-    fake: FakeNode, handler: Any
+    tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interrupting(fake, handler, Signalled(), grants=True)
-    serve = fake.on_request
+    ends_ns: list[int] = []
 
-    def serve_late(peer: Peer, number: int, method: str, names: dict[str, Any]) -> object:
-        while now_ns() < names["deadline_ns"] + 30 * NS_PER_MS and method == "take":
-            pass
-        return serve(peer, number, method, names)
+    def encode(request: protocol.Request, number: int, deadline_ns: int) -> bytes:
+        ends_ns.append(deadline_ns)
+        return protocol.encode_request(request, number, deadline_ns)
 
-    fake.on_request = serve_late
-    with Client(fake.path) as client, pytest.raises(Signalled):
-        client.take("a", ttl_ms=1000, deadline_ms=50)
-    assert fake.methods() == ["take", "release"]
-    ends_ns = [names["deadline_ns"] for _, _, names in fake.requests]
-    assert ends_ns[1] <= ends_ns[0] + (SLACK_MS - 50) * NS_PER_MS
+    monkeypatch.setattr(call, "encode_request", encode)
+    idle = pool.Pool(os.fsencode(os.path.join(tmp_path, "nobody")), 0)
+    request = protocol.Request("take", owner="me", items=(Item("a"),), ttl_ms=1000)
+    late = call.Call(idle, request, now_ns() - 40 * NS_PER_MS, lambda result: result)
+    late._result = (Outcome("a", Kind.GRANTED, Position(1, 0, 0), token=7),)
+    late._abandon()
+    assert len(ends_ns) == 2
+    assert ends_ns[1] + call.ANSWER_GRACE_NS <= ends_ns[0] + SLACK_MS * NS_PER_MS
 
 
 # --- threads ---
