@@ -15,6 +15,7 @@ import errno
 import os
 import socket
 import time
+from types import CodeType
 from typing import Iterator
 
 from tenure.errors import DeniedError, TenureError, UnavailableError
@@ -28,6 +29,7 @@ SLICE_S = 1.0
 
 _RECEIVE_LEN = 64 * 1024
 _OURS = frozenset((__name__, Reader.__module__, socket.__name__))
+_OPERATIONS = ("__init__", "setblocking", "settimeout", "connect", "send", "recv", "shutdown")
 _NO_DESCRIPTOR = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
@@ -188,8 +190,16 @@ def _error_of(error: OSError, path: bytes) -> TenureError:
 
 def _raise_if_foreign(error: OSError) -> None:
     """Raises it again unless it comes from an operation on a socket."""
-    if not is_raised_in(error, _OURS):
+    if not is_raised_in(error, _OURS) and not is_raised_in(error, _OURS, _wrappers()):
         raise error
+
+
+def _wrappers() -> set[CodeType]:
+    """What stands in the place of the socket's own operations, which are no Python code: detectors
+    of blocking calls wrap them, and gevent has its own."""
+    operations = (getattr(socket.socket, name, None) for name in _OPERATIONS)
+    codes = (getattr(operation, "__code__", None) for operation in operations)
+    return {code for code in codes if code is not None}
 
 
 def _is_only_late(error: OSError) -> bool:

@@ -834,3 +834,24 @@ def test_a_full_backlog_is_unavailable_by_the_deadline(tmp_path: os.PathLike[str
             with Stopwatch() as watch, pytest.raises(UnavailableError):
                 client.take("a", ttl_ms=10)
     assert watch.ms <= 200 + SLACK_MS
+
+
+def test_a_wrapper_around_the_sockets_operations_changes_no_error(
+    fake: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Detectors of blocking calls put functions of their own in the place of the class's."""
+
+    def wrapped(operation: Any) -> Any:
+        def detecting(*arguments: Any) -> Any:
+            return operation(*arguments)
+        return detecting
+
+    for name in ("connect", "send", "recv", "shutdown"):
+        monkeypatch.setattr(socket.socket, name, wrapped(getattr(socket.socket, name)))
+    fake.on_request = lambda peer, number, *_: peer.grant(number, token=7)
+    with Client(fake.path) as client, Client(fake.path + "x", deadline_ms=30) as nobodys:
+        assert client.take("a", ttl_ms=1000).token == 7
+        assert client.take("a", ttl_ms=1000).token == 7
+        with pytest.raises(UnavailableError):
+            nobodys.take("a", ttl_ms=1000)
+    assert fake.connections == 1
