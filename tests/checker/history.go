@@ -157,38 +157,50 @@ func (h *history) addOperation(r *record) error {
 	return nil
 }
 
-// spread gives each operation on all keys of an owner or a namespace (key "*") one line per key.
+// life is the time between the first call and the last answer about a key itself.
+type life struct{ first, last int64 }
+
+// spread gives each operation on all keys of an owner or a namespace (key "*") one line per key that
+// was in use meanwhile; on others its effect shows nowhere.
 func (h *history) spread() {
-	keys := map[string]map[string]bool{}
+	lives := map[string]map[string]life{}
 	for _, r := range append(append([]*record{}, h.answered...), h.unknown...) {
-		if r.Key != "*" {
-			if keys[r.Ns] == nil {
-				keys[r.Ns] = map[string]bool{}
-			}
-			keys[r.Ns][r.Key] = true
+		if r.Key == "*" {
+			continue
 		}
+		if lives[r.Ns] == nil {
+			lives[r.Ns] = map[string]life{}
+		}
+		known, ok := lives[r.Ns][r.Key]
+		if !ok {
+			known = life{r.Call, r.Return}
+		}
+		lives[r.Ns][r.Key] = life{min(known.first, r.Call), max(known.last, r.Return)}
 	}
-	each := func(list []*record) []*record {
-		var out []*record
-		for _, r := range list {
-			if r.Key != "*" {
-				out = append(out, r)
-				continue
-			}
-			names := make([]string, 0, len(keys[r.Ns]))
-			for key := range keys[r.Ns] {
+	h.answered, h.unknown = spreadOver(h.answered, lives), spreadOver(h.unknown, lives)
+}
+
+func spreadOver(list []*record, lives map[string]map[string]life) []*record {
+	var out []*record
+	for _, r := range list {
+		if r.Key != "*" {
+			out = append(out, r)
+			continue
+		}
+		var names []string
+		for key, known := range lives[r.Ns] {
+			if r.Call <= known.last && (r.Error != "" || r.Return >= known.first) {
 				names = append(names, key)
 			}
-			sort.Strings(names)
-			for _, key := range names {
-				copied := *r
-				copied.Key = key
-				out = append(out, &copied)
-			}
 		}
-		return out
+		sort.Strings(names)
+		for _, key := range names {
+			copied := *r
+			copied.Key = key
+			out = append(out, &copied)
+		}
 	}
-	h.answered, h.unknown = each(h.answered), each(h.unknown)
+	return out
 }
 
 // isBefore says whether the position of a is before that of b in the log.

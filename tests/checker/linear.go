@@ -253,54 +253,94 @@ func (k *keyHistory) hangUnknowns(order ordering, windows [][2]int64) {
 
 // markBlind finds the answers after which nothing looks at how the last lease ended.
 func (k *keyHistory) markBlind(order ordering) {
-	looks := func(r *record) bool {
-		return r.Adopt || r.Reestablish && r.IfToken != nil
-	}
-	any := false
+	always := looksAtNothing
 	for _, u := range k.unknowns {
-		any = any || looks(u.record)
+		always |= looksBack(u.record)
 	}
 	if order == byTime {
 		for _, in := range k.inputs {
-			any = any || looks(in.record)
+			always |= looksBack(in.record)
 		}
 	}
-	later := any
+	later := always
 	for i := len(k.inputs) - 1; i >= 0; i-- {
 		in := k.inputs[i]
-		in.blind = !later
-		if looks(in.record) {
-			later = true
-		} else if in.Outcome == "GRANTED" || in.Outcome == "REESTABLISHED" {
-			later = any // what was before it is gone
+		in.looked = later
+		if in.Outcome == "GRANTED" || in.Outcome == "REESTABLISHED" {
+			later = always // what was before it is gone, once it has looked itself
 		}
+		later |= looksBack(in.record)
 	}
+}
+
+// looks is what of the end of the last lease is looked at.
+type looks uint8
+
+const (
+	looksAtNothing looks = 0
+	looksAtTime    looks = 1 // adopt: since when the key is unowned
+	looksAtWhose   looks = 2 // a guard: whose it was, why it ended, its token
+)
+
+func looksBack(r *record) looks {
+	switch {
+	case r.Adopt:
+		return looksAtTime
+	case r.Reestablish && r.IfToken != nil:
+		return looksAtTime | looksAtWhose
+	}
+	return looksAtNothing
 }
 
 // --- the state of the search: all states of the key that the answers so far allow
 
 type stateSet struct{ states []state }
 
-// add keeps of states that differ only in the unknown operations that they used up those that used
-// fewest: whatever the others allow, they allow.
+// add keeps only states that allow something that no other one of the set allows.
 func (set *stateSet) add(s state) bool {
-	used := s.used
-	kept := set.states[:0]
-	for _, other := range set.states {
-		s.used = other.used
-		if s == other {
-			if covers(other.used, used) {
-				return false
-			}
-			if covers(used, other.used) {
-				continue
-			}
+	for i := range set.states {
+		if set.states[i].allows(&s) {
+			return false
 		}
-		kept = append(kept, other)
 	}
-	s.used = used
+	for i := range set.states {
+		if joined, ok := set.states[i].joins(s); ok {
+			s = joined // and the part goes below
+		}
+	}
+	kept := set.states[:0]
+	for i := range set.states {
+		if !s.allows(&set.states[i]) {
+			kept = append(kept, set.states[i])
+		}
+	}
 	set.states = append(kept, s)
 	return true
+}
+
+// allows says whether whatever may follow b may also follow a: they differ at most in that a leaves
+// wider ranges and has used up fewer unknown operations.
+func (a *state) allows(b *state) bool {
+	if a.held != b.held || a.token != b.token || a.settles != b.settles ||
+		a.tokenMin > b.tokenMin || a.clock > b.clock || a.grantedMin > b.grantedMin ||
+		a.endsMin > b.endsMin || a.endsMax < b.endsMax ||
+		a.sinceMin > b.sinceMin || a.sinceMax < b.sinceMax || !covers(a.used, b.used) {
+		return false
+	}
+	return a.why == b.why && a.lastToken == b.lastToken && a.owner == b.owner && a.mode == b.mode &&
+		a.identity == b.identity && a.lastOwner == b.lastOwner && a.lastMode == b.lastMode
+}
+
+// joins makes one state of two whose key is unowned since one range or the one next to it.
+func (a *state) joins(b state) (state, bool) {
+	if a.held || b.held || a.sinceMin > b.sinceMax+1 || b.sinceMin > a.sinceMax+1 {
+		return b, false
+	}
+	least, most := min(a.sinceMin, b.sinceMin), max(a.sinceMax, b.sinceMax)
+	b.sinceMin, b.sinceMax = a.sinceMin, a.sinceMax
+	same := *a == b
+	b.sinceMin, b.sinceMax = least, most
+	return b, same
 }
 
 func covers(a, b [unknownWords]uint64) bool {
@@ -348,9 +388,7 @@ func (k *keyHistory) before(set *stateSet, in *input) *stateSet {
 			}
 		}
 		for _, n := range next {
-			if in.blind && !n.held && !looksBack(in) {
-				n.forgetEnd()
-			}
+			n.forgetUnlooked(in.looked | looksBack(in.record))
 			if all.add(n) {
 				queue = append(queue, n)
 			}
@@ -363,9 +401,6 @@ func (k *keyHistory) before(set *stateSet, in *input) *stateSet {
 	return all
 }
 
-// looksBack says whether the answer itself depends on how the last lease ended.
-func looksBack(in *input) bool { return in.Adopt || in.Reestablish && in.IfToken != nil }
-
 // step is one answer in the search.
 func (k *keyHistory) step(set *stateSet, in *input) *stateSet {
 	after := &stateSet{}
@@ -377,9 +412,7 @@ func (k *keyHistory) step(set *stateSet, in *input) *stateSet {
 			s.use(i)
 		}
 		for _, n := range s.answer(in) {
-			if in.blind && !n.held {
-				n.forgetEnd()
-			}
+			n.forgetUnlooked(in.looked)
 			after.add(n)
 		}
 	}

@@ -11,9 +11,9 @@ import "fmt"
 // answer shows it.
 
 const (
-	unknownWords  = 16
+	unknownWords  = 4
 	unknownMax    = unknownWords * 64 // operations without an answer on one key
-	statesMax     = 4096              // beyond it the key is undecided, never accepted
+	statesMax     = 1000              // beyond it the key is undecided, never accepted
 	settledByNone = 0
 )
 
@@ -55,7 +55,17 @@ type state struct {
 func (s *state) isUsed(i int) bool { return s.used[i/64]>>(uint(i)%64)&1 == 1 }
 func (s *state) use(i int)         { s.used[i/64] |= 1 << (uint(i) % 64) }
 
-// forgetEnd makes states equal that differ only in an end that nothing will look at.
+// forgetUnlooked makes states equal that differ only in what nothing will look at.
+func (s *state) forgetUnlooked(looked looks) {
+	switch {
+	case s.held:
+	case looked == looksAtNothing:
+		s.forgetEnd()
+	case looked == looksAtTime:
+		s.why, s.lastOwner, s.lastMode, s.lastToken = endNone, "", "", 0
+	}
+}
+
 func (s *state) forgetEnd() {
 	s.why, s.lastOwner, s.lastMode, s.lastToken, s.sinceMin, s.sinceMax = endNone, "", "", 0, 0, 0
 }
@@ -71,7 +81,7 @@ type input struct {
 	pending   []int // unknown operations that may take effect before it
 	voids     []int // those that are settled by now
 	lateness  []int // unknown renewals that may have moved the expiry
-	blind     bool  // nothing after it looks at how the last lease ended
+	looked    looks // what of the end of the last lease is looked at after it
 	retention int64
 	unknowns  []*unknown
 }
@@ -163,6 +173,9 @@ func (s state) lapses(in *input, clock int64) (state, bool) {
 // ended turns the lease into the memory of it.
 func (s *state) ended(why end, sinceMin, sinceMax int64) {
 	s.why, s.lastOwner, s.lastMode, s.lastToken = why, s.owner, s.mode, s.token
+	if why == endSettled || why == endPurged { // all that is asked of these is when
+		s.lastOwner, s.lastMode, s.lastToken = "", "", 0
+	}
 	s.sinceMin, s.sinceMax = sinceMin, sinceMax
 	s.held, s.owner, s.mode, s.identity, s.token, s.settles = false, "", "", "", 0, settledByNone
 	s.endsMin, s.endsMax, s.grantedMin = 0, 0, 0
