@@ -31,7 +31,7 @@ func complaintsOf(r *report) string {
 func TestGoodHistoriesAreAccepted(t *testing.T) {
 	for seed := 0; seed < rounds(); seed++ {
 		m := newReference(int64(seed), none)
-		lost := []int{0, 20, 80}[seed%3]
+		lost := []int{0, 10, 40}[seed%3]
 		h := m.play(600, 2+seed%7, 1+seed%4, lost)
 		for _, order := range []ordering{byPosition, byTime} {
 			found := judgeHistory(h, order, time.Minute)
@@ -54,7 +54,7 @@ func TestEachFlawIsRefused(t *testing.T) {
 				m := newReference(int64(seed), f)
 				lost := 10
 				if f == settleForgotten || f == lateAfterSettle {
-					lost = 150
+					lost = 30
 				}
 				h := m.play(1500, 6, 2, lost)
 				if !m.hurt {

@@ -36,9 +36,6 @@ type report struct {
 
 // judgeHistory runs all checks.
 func judgeHistory(h *history, order ordering, limit time.Duration) *report {
-	if !hasPositions(h) {
-		order = byTime
-	}
 	found := &report{operations: len(h.answered), unknown: len(h.unknown), beliefs: len(h.beliefs)}
 	found.complaints = append(checkDirect(h), checkBelief(h)...)
 	keys := keysOf(h)
@@ -109,6 +106,9 @@ func judgeFile(path string, order ordering, limit time.Duration, pictures string
 	}
 	if len(h.answered) == 0 {
 		return exitUnusable, fmt.Errorf("no operation was answered")
+	}
+	if order == byPosition && !hasPositions(h) {
+		return exitUnusable, fmt.Errorf("an answer without a position; -order time does without")
 	}
 	found := judgeHistory(h, order, limit)
 	code := found.show()

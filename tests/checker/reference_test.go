@@ -41,7 +41,7 @@ type reference struct {
 }
 
 func newReference(seed int64, f flaw) *reference {
-	return &reference{rng: rand.New(rand.NewSource(seed)), token: 1 << 40, flaw: f,
+	return &reference{index: 1, rng: rand.New(rand.NewSource(seed)), token: 1 << 40, flaw: f,
 		leases: map[string]*lease{}, tombs: map[string]tombstone{}}
 }
 
@@ -379,8 +379,12 @@ func (m *reference) fate(id int, r *record, at int64, lost int, who *client) []e
 	if m.rng.Intn(1000) >= lost {
 		return append([]event{choose, run, learn}, m.misfortune(id, r)...)
 	}
+	byNode := m.flaw == settleForgotten || m.flaw == lateAfterSettle
 	// Nobody hears of it. It is executed now, later or never, and settled or not.
 	end := event{r.Return, hide}
+	if byNode {
+		return m.fateByNode(id, r, choose, run, end)
+	}
 	switch m.rng.Intn(5) {
 	case 0:
 		return []event{choose, {r.Return, func() { m.hideUndone(r) }}}
