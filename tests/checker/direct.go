@@ -18,10 +18,11 @@ func say(promise, format string, args ...interface{}) complaint {
 	return complaint{promise, fmt.Sprintf(format, args...)}
 }
 
-// hasPositions says whether every answer carries its place in the log.
+// hasPositions says whether every answer carries its place in the log. Index 0 is one for a stale
+// read: of a node that was just started and has nothing applied yet.
 func hasPositions(h *history) bool {
 	for _, r := range h.answered {
-		if r.Index == 0 {
+		if r.Index == 0 && !r.Stale {
 			return false
 		}
 	}
