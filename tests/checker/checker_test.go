@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -28,19 +29,43 @@ func complaintsOf(r *report) string {
 	return strings.Join(append(text, r.undecided...), "\n  ")
 }
 
+// In the order of positions every history ends in a verdict. Without them a branch of the search may
+// meet more unknown operations than it can follow; that is rare, and no verdict at all.
 func TestGoodHistoriesAreAccepted(t *testing.T) {
+	undecided := 0
 	for seed := 0; seed < rounds(); seed++ {
 		m := newReference(int64(seed), none)
-		lost := []int{0, 10, 40}[seed%3]
+		lost := []int{0, 10, 25}[seed%3]
 		h := m.play(600, 2+seed%7, 1+seed%4, lost)
 		for _, order := range []ordering{byPosition, byTime} {
 			found := judgeHistory(h, order, time.Minute)
+			if order == byTime {
+				undecided += len(found.undecided)
+				found.undecided = nil
+			}
 			if len(found.complaints)+len(found.undecided) > 0 {
 				t.Fatalf("seed %d, order %d, %d lost per 1,000: %s", seed, order, lost,
 					complaintsOf(found))
 			}
 		}
 	}
+	t.Logf("%d histories in two orders, %d keys undecided without positions", rounds(), undecided)
+	if undecided > 1+rounds()/200 {
+		t.Errorf("%d keys undecided", undecided)
+	}
+}
+
+// hitsNeeded is how often a flaw must have come up. Once may leave no trace: what was not settled may
+// expire before anybody could know that it should have been, and an operation whose fate is unknown
+// may explain what really was a flaw.
+func hitsNeeded(f flaw) int {
+	switch f {
+	case settleForgotten:
+		return 12
+	case unknownAsRefusal:
+		return 2
+	}
+	return 5
 }
 
 func TestEachFlawIsRefused(t *testing.T) {
@@ -48,22 +73,22 @@ func TestEachFlawIsRefused(t *testing.T) {
 		f := f
 		t.Run(strings.ReplaceAll(flawNames[f], " ", "_"), func(t *testing.T) {
 			refused, hurt := 0, 0
-			var missed []int
+			var missed []string
 			byPromise := map[string]int{}
-			for seed := 0; seed < 1+rounds()/15; seed++ {
+			for seed := 0; seed < 5+rounds()/15; seed++ {
 				m := newReference(int64(seed), f)
 				lost := 10
 				if f == settleForgotten || f == lateAfterSettle {
-					lost = 30
+					lost = 100
 				}
 				h := m.play(1500, 6, 2, lost)
-				if !m.hurt {
+				if m.hits < hitsNeeded(f) {
 					continue
 				}
 				hurt++
 				found := judgeHistory(h, byPosition, time.Minute)
 				if len(found.complaints) == 0 {
-					missed = append(missed, seed)
+					missed = append(missed, fmt.Sprintf("%d (%d hits)", seed, m.hits))
 					continue
 				}
 				refused++
@@ -71,7 +96,7 @@ func TestEachFlawIsRefused(t *testing.T) {
 			}
 			t.Logf("%d of %d refused, first by %v", refused, hurt, byPromise)
 			if hurt == 0 || refused < hurt {
-				t.Errorf("%d of %d refused; accepted: seeds %v", refused, hurt, missed)
+				t.Errorf("%d of %d refused; accepted: seeds %q", refused, hurt, missed)
 			}
 		})
 	}

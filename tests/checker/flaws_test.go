@@ -62,18 +62,18 @@ func (m *reference) misfortune(id int, r *record) []event {
 			l := m.leases[r.Key]
 			if r.grants() && l != nil && l.token == r.Token && l.expiry >= m.clock {
 				delete(m.leases, r.Key)
-				m.hurt = true
+				m.hits++
 			}
 		})
 	case doubleEffect:
 		return after(5, func() {
 			copied := *r
 			m.execute(id, &copied)
-			m.hurt = m.hurt || copied.grants()
+			m.hitIf(copied.grants())
 		})
 	case effectAfterUnavailable:
 		return after(0, func() {
-			m.hurt = m.hurt || r.grants()
+			m.hitIf(r.grants())
 			*r = record{Kind: "op", Ns: r.Ns, Key: r.Key, Op: r.Op, Owner: r.Owner, Call: r.Call,
 				Return: r.Return, Error: "UNAVAILABLE", line: r.line}
 		})
@@ -82,7 +82,7 @@ func (m *reference) misfortune(id int, r *record) []event {
 			l := m.leases[r.Key]
 			if l != nil && r.grants() && r.Before && l.token == r.Token && l.expiry >= m.clock {
 				m.bury(r.Key, endSettled, m.clock)
-				m.hurt = true
+				m.hits++
 			}
 		})
 	}
@@ -112,5 +112,5 @@ func (m *reference) falsify(r *record) {
 	default:
 		return
 	}
-	m.hurt = true
+	m.hits++
 }

@@ -13,7 +13,7 @@ import "fmt"
 const (
 	unknownWords  = 4
 	unknownMax    = unknownWords * 64 // operations without an answer on one key
-	statesMax     = 1000              // beyond it the key is undecided, never accepted
+	statesMax     = 3000              // beyond it the key is undecided, never accepted
 	settledByNone = 0
 )
 

@@ -37,12 +37,18 @@ type reference struct {
 	tombs  map[string]tombstone
 	lines  []*record
 	flaw   flaw
-	hurt   bool // the flaw has shown itself
+	hits   int // how often the flaw has come up
 }
 
 func newReference(seed int64, f flaw) *reference {
 	return &reference{index: 1, rng: rand.New(rand.NewSource(seed)), token: 1 << 40, flaw: f,
 		leases: map[string]*lease{}, tombs: map[string]tombstone{}}
+}
+
+func (m *reference) hitIf(yes bool) {
+	if yes {
+		m.hits++
+	}
 }
 
 // drawn is the next token.
@@ -72,12 +78,12 @@ func (m *reference) live(key string) *lease {
 		late = 200
 	}
 	if l.expiry-early+late < m.clock {
-		m.hurt = m.hurt || l.expiry >= m.clock
+		m.hitIf(l.expiry >= m.clock)
 		m.bury(key, endExpired, l.expiry)
 		return nil
 	}
 	if l.expiry < m.clock {
-		m.hurt = true
+		m.hits++
 	}
 	return l
 }
@@ -97,11 +103,11 @@ func (m *reference) grant(id int, r *record, l *lease, mode string) {
 	fresh.token = m.drawn(r.Key)
 	if m.flaw == tokenBack && l == nil && m.tombs[r.Key].token != 0 && m.rng.Intn(3) == 0 {
 		fresh.token = m.tombs[r.Key].token - 1
-		m.hurt = true
+		m.hits++
 	}
 	if m.flaw == tokenReused && l == nil && m.tombs[r.Key].token != 0 && m.rng.Intn(3) == 0 {
 		fresh.token = m.tombs[r.Key].token
-		m.hurt = true
+		m.hits++
 	}
 	fresh.expiry = m.clock + r.TTL
 	m.leases[r.Key] = fresh
@@ -136,11 +142,13 @@ func (m *reference) execute(id int, r *record) {
 	mine := l != nil && l.owner == r.Owner
 	stale := mine && r.IfToken != nil && *r.IfToken != l.token
 	if m.flaw == guardIgnored && stale {
-		stale, m.hurt = false, true
+		stale = false
+		m.hits++
 	}
 	differs := l != nil && l.identity != "" && r.Identity != "" && l.identity != r.Identity
 	if m.flaw == identityIgnored && differs && (r.Op == "take" && l.mode == "own") {
-		differs, m.hurt = false, true
+		differs = false
+		m.hits++
 	}
 	switch r.Op {
 	case "owner":
@@ -171,7 +179,7 @@ func (m *reference) take(id int, r *record, l *lease, differs bool) {
 	case differs:
 		m.refuse(r, "MISMATCH", l)
 	default:
-		m.hurt = m.hurt || l != nil && l.mode == "del"
+		m.hitIf(l != nil && l.mode == "del")
 		m.grant(id, r, l, "own")
 	}
 }
@@ -185,7 +193,8 @@ func (m *reference) claim(id int, r *record, l *lease, stale, differs bool) {
 		since := m.tombs[r.Key].since
 		left := r.Grace - (m.clock - since)
 		if m.flaw == graceSkipped && left > 0 && r.Adopt {
-			left, m.hurt = 0, true
+			left = 0
+			m.hits++
 		}
 		switch {
 		case r.Destroy && r.IfToken != nil:
@@ -206,7 +215,7 @@ func (m *reference) claim(id int, r *record, l *lease, stale, differs bool) {
 		old := *l
 		m.grant(id, r, nil, mode)
 		m.leases[r.Key] = &old
-		m.hurt = true
+		m.hits++
 	case l.mode == "del" && !r.Destroy:
 		m.refuse(r, "TEARDOWN", l)
 	case stale:
@@ -227,10 +236,12 @@ func (m *reference) renew(id int, r *record, l *lease, stale bool) {
 		shut := !r.Reestablish || r.IfToken != nil && t.why != endNone && t.token >= *r.IfToken &&
 			!(t.owner == r.Owner && t.mode == "own" && t.why != endReleased)
 		if shut && m.flaw == revived && t.why == endReleased && r.IfToken != nil {
-			shut, m.hurt = false, true
+			shut = false
+			m.hits++
 		}
 		if shut && m.flaw == renewCreates && !r.Reestablish && m.rng.Intn(3) == 0 {
-			shut, m.hurt = false, true
+			shut = false
+			m.hits++
 		}
 		if shut {
 			r.Outcome = "LAPSED"
@@ -249,11 +260,12 @@ func (m *reference) renew(id int, r *record, l *lease, stale bool) {
 		r.Outcome = "RENEWED"
 		if m.flaw == tokenOfRenewal && m.rng.Intn(4) == 0 {
 			l.token = m.drawn(r.Key)
-			r.Token, m.hurt = l.token, true
+			r.Token = l.token
+			m.hits++
 		}
 		if m.flaw == renewalForgotten && m.rng.Intn(4) == 0 {
 			l.expiry = m.clock
-			m.hurt = true
+			m.hits++
 		}
 	}
 }
@@ -276,14 +288,15 @@ func (m *reference) release(r *record, l *lease, stale bool) {
 	switch {
 	case l != nil && l.owner != r.Owner && m.flaw == releaseOfPeer && m.rng.Intn(3) == 0:
 		m.bury(r.Key, endReleased, m.clock)
-		r.Outcome, m.hurt = "RELEASED", true
+		r.Outcome = "RELEASED"
+		m.hits++
 	case l == nil || l.owner != r.Owner:
 		m.refuse(r, "NOT_OWNER", l)
 	case stale:
 		m.refuse(r, "STALE", l)
 	default:
 		if m.flaw == releaseLost && m.rng.Intn(3) == 0 {
-			m.hurt = true
+			m.hits++
 		} else {
 			m.bury(r.Key, endReleased, m.clock)
 		}
@@ -411,7 +424,7 @@ func (m *reference) fateByNode(id int, r *record, choose, run, end event) []even
 		r.ByNode = true
 		if m.flaw == settleForgotten {
 			for _, l := range m.leases {
-				m.hurt = m.hurt || l.settles == id
+				m.hitIf(l.settles == id)
 			}
 			return
 		}
@@ -425,7 +438,7 @@ func (m *reference) fateByNode(id int, r *record, choose, run, end event) []even
 			copied := *r
 			copied.Error = ""
 			m.execute(id, &copied)
-			m.hurt = m.hurt || copied.grants()
+			m.hitIf(copied.grants())
 		}}}
 }
 
