@@ -791,6 +791,20 @@ static bool recovers_within_ms(struct disk_node *node, uint64_t ms)
     return node->applied >= wanted;
 }
 
+/* Waits until the reserve is there and the disk not low, or the other way round: the file changes in
+ * the pool, what the disk says of it a little later on the loop. */
+static bool reserve_becomes(struct disk_node *node, bool present)
+{
+    uint64_t end_ns = uv_hrtime() + ms_to_ns(8000);
+    while (uv_hrtime() < end_ns) {
+        if (file_exists(node->dir, "reserve") == present && disk_low(node->disk) != present) {
+            return true;
+        }
+        (void)uv_run(&node->loop, UV_RUN_ONCE);
+    }
+    return false;
+}
+
 /* On a file system of its own: full, the reserve given back, full again, space, the reserve. */
 static void fill_the_disk(void *arg)
 {
@@ -815,11 +829,7 @@ static void fill_the_disk(void *arg)
         refused += code == RAFT_NOSPACE ? 1 : 0;
         node_run_ms(node, code == 0 ? 2 : 50);
     }
-    end_ns = uv_hrtime() + ms_to_ns(5000);
-    while (file_exists(node->dir, "reserve") && uv_hrtime() < end_ns) {
-        (void)uv_run(&node->loop, UV_RUN_ONCE);
-    }
-    CHECK(!file_exists(node->dir, "reserve") && disk_low(node->disk));
+    CHECK(reserve_becomes(node, false));
     CHECK(recovers_within_ms(node, 5000));
     /* It is used up as well. */
     refused = 0;
@@ -836,11 +846,7 @@ static void fill_the_disk(void *arg)
     (void)snprintf(ballast, sizeof(ballast), "%s/ballast", mount_dir);
     CHECK(unlink(ballast) == 0);
     CHECK(recovers_within_ms(node, 5000));
-    end_ns = uv_hrtime() + ms_to_ns(8000);
-    while (!file_exists(node->dir, "reserve") && uv_hrtime() < end_ns) {
-        (void)uv_run(&node->loop, UV_RUN_ONCE);
-    }
-    CHECK(file_exists(node->dir, "reserve") && !disk_low(node->disk));
+    CHECK(reserve_becomes(node, true));
     CHECK(node->failures == 0);
     node_stop(node);
 }
