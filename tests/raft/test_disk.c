@@ -791,8 +791,8 @@ static bool recovers_within_ms(struct disk_node *node, uint64_t ms)
     return node->applied >= wanted;
 }
 
-/* Waits until the reserve is there and the disk not low, or the other way round: the file changes in
- * the pool, what the disk says of it a little later on the loop. */
+/* Waits until the reserve is there and the disk not low, or the other way round: the file changes
+ * in the pool, what the disk says of it a little later on the loop. */
 static bool reserve_becomes(struct disk_node *node, bool present)
 {
     uint64_t end_ns = uv_hrtime() + ms_to_ns(8000);
