@@ -12,7 +12,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, TypeVar, Union
 
-import msgpack  # type: ignore[import]
+import msgpack  # type: ignore
 
 from tenure import rules
 from tenure.errors import (

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-import msgpack  # type: ignore[import]
+import msgpack  # type: ignore
 
 from tenure.errors import DeniedError, TenureError, UnavailableError
 from tenure.results import State

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgpack  # type: ignore[import]
+import msgpack  # type: ignore
 
 from tenure import rules
 from tenure.errors import IncompatibleError, InvalidError
