@@ -16,10 +16,11 @@ CHUNK = 1 << 16
 class _Pair:
     """One relayed connection: the socket of the node that came and that of the node behind us."""
 
-    def __init__(self, near, far, source):
+    def __init__(self, near, far, port, source):
         self.near = near
         self.far = far
-        self.source = source
+        self.port = port
+        self.source = source  # a number of a node, or None while it could not be found out
 
     def close(self):
         for end in (self.near, self.far):
@@ -57,7 +58,7 @@ class Proxy:
     def drop(self):
         """Closes the connections that are cut: what a firewall with resets would do."""
         with self.lock:
-            for pair in [pair for pair in self.pairs if pair.source in self.cut]:
+            for pair in [pair for pair in self.pairs if self._is_cut(pair)]:
                 self._forget(pair)
 
     def close(self):
@@ -74,6 +75,15 @@ class Proxy:
         with contextlib.suppress(OSError):
             self.wake_out.send(b"x")
 
+    def _is_cut(self, pair):
+        """The kernel's table of sockets is not read as a whole and may lack one that is there, so
+        who connects is asked again; of somebody unknown nothing passes a cut."""
+        if not self.cut:
+            return False
+        if pair.source is None:
+            pair.source = self.source_of(pair.port)
+        return pair.source is None or pair.source in self.cut
+
     def _forget(self, pair):
         pair.close()
         if pair in self.pairs:
@@ -82,7 +92,7 @@ class Proxy:
     def _run(self):
         while not self.is_closing:
             with self.lock:
-                moving = [pair for pair in self.pairs if pair.source not in self.cut]
+                moving = [pair for pair in self.pairs if not self._is_cut(pair)]
                 ends = {}
                 for pair in moving:
                     ends[pair.near] = (pair, pair.far)
@@ -112,11 +122,11 @@ class Proxy:
         for end in (near, far):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self.lock:
-            self.pairs.append(_Pair(near, far, source))
+            self.pairs.append(_Pair(near, far, address[1], source))
 
     def _relay(self, ready, pair, other):
         with self.lock:
-            if pair not in self.pairs or pair.source in self.cut:
+            if pair not in self.pairs or self._is_cut(pair):
                 return
         try:
             data = ready.recv(CHUNK)
