@@ -17,8 +17,6 @@ from tenure.errors import TenureError
 from tenure.pool import Pool
 from tenure.process import now_ns, process_stamp
 from tenure.protocol import (
-    BrokenReply,
-    Reader,
     Reply,
     Request,
     Result,
@@ -27,6 +25,7 @@ from tenure.protocol import (
     encode_request,
     parse_reply,
 )
+from tenure.reader import BrokenReply, Reader
 from tenure.results import Item, Kind, Outcome
 from tenure.rules import U32_MAX
 from tenure.session import NS_PER_MS, Action, Event, Session

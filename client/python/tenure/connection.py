@@ -21,7 +21,7 @@ from typing import Iterator
 from tenure.errors import DeniedError, TenureError, UnavailableError
 from tenure.origin import is_raised_in
 from tenure.process import now_ns, process_stamp
-from tenure.protocol import MESSAGE_LEN_MAX, Reader
+from tenure.reader import MESSAGE_LEN_MAX, Reader
 from tenure.session import not_connected, not_submitted
 
 SLICE_S = 1.0

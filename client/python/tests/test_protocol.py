@@ -14,17 +14,8 @@ import pytest
 from conftest import ROOT
 from tenure import rules
 from tenure.errors import ERRORS_BY_CODE, IncompatibleError, InvalidError, UnknownError
-from tenure.protocol import (
-    DEPTH_MAX,
-    MESSAGE_LEN_MAX,
-    REPLY_ITEMS_MAX,
-    BrokenReply,
-    Reader,
-    Request,
-    decode_result,
-    encode_request,
-    parse_reply,
-)
+from tenure.protocol import Request, decode_result, encode_request, parse_reply
+from tenure.reader import DEPTH_MAX, MESSAGE_LEN_MAX, REPLY_ITEMS_MAX, BrokenReply, Reader
 from tenure.results import (
     Count,
     Departure,
